@@ -1,0 +1,19 @@
+"""gpumem-tui: where is every byte on this card, now and at the moment it failed?
+
+Imports go down only (checked by import-linter, see pyproject.toml)::
+
+    cli                          verbs; each imports its layer inside run()
+    views.tui   views.report     what people see
+    keeper  recorder  session    launch · record · recording -> state for views
+    analysis                     pure arithmetic: ledger, pairing, series
+    sources     journal          driver and host readings · append-only files
+    records                      typed records, the reader's side of the schema
+    agent                        inside the workload; owns the wire schema
+    simcard                      the simulated card, apart
+    errors, units                leaves
+
+A recording on disk is the product's truth: the agent and the recorder write it,
+everything that people look at only reads it.
+"""
+
+__version__ = "0.1.0"
