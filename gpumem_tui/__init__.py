@@ -1,4 +1,4 @@
-"""gpumem-tui: where is every byte on this card, now and at the moment it failed?
+"""Where is every byte on this card, now and at the moment it failed?
 
 Imports go down only (checked by import-linter, see pyproject.toml)::
 

@@ -1,0 +1,209 @@
+"""The wire schema: what every journal of a run directory may contain. Owned here, read by ``records``.
+
+A journal is a file of lines. The first line of each segment is a JSON *object*, the
+header; every other line is a JSON *array*: a kind, then the fields of that kind in
+the order of :data:`FIELDS`. Times are ``time.monotonic_ns()`` of the node
+(CLOCK_MONOTONIC, one clock for all its processes); sizes are raw bytes; a value
+that could not be read is ``null``.
+
+Changing the schema: append fields at the end of a kind, or add kinds, freely (old
+readers ignore what they do not know, new readers take ``null``). Anything else
+raises :data:`SCHEMA`, and readers refuse recordings newer than themselves.
+
+Standard library only, syntax of Python 3.8: this file runs inside the workload.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from typing import Any
+
+SCHEMA = 1
+
+FIELDS: dict[str, tuple[str, ...]] = {
+    # --- journal of one workload process (role "rank") ------------------------------------------
+    # who it is; repeated when a launcher or init_process_group tells more. source: env | process group
+    "rank": ("t_ns", "rank", "local_rank", "world_size", "local_world_size", "source"),
+    # what computes; backend cuda | hip | cpu, allocator native | cudaMallocAsync | pluggable | none
+    "torch": ("t_ns", "version", "backend", "backend_version", "allocator", "settings", "caching"),
+    # a device of this process. ordinal is CUDA's; uuid without "GPU-"; total is cudaMemGetInfo's
+    "device": ("t_ns", "ordinal", "uuid", "pci", "name", "total_bytes", "identified_by"),
+    # counters of torch.cuda.memory_stats, one call: *.all.current of the name
+    "sample": (
+        "t_ns",
+        "ordinal",
+        "allocated_bytes",
+        "reserved_bytes",
+        "active_bytes",
+        "requested_bytes",
+        "inactive_split_bytes",
+        "alloc_retries",
+        "ooms",
+        "peak_allocated_bytes",
+        "peak_reserved_bytes",
+    ),
+    # a folded run of samples of one device: [min, max, last] of allocated and reserved, count of samples
+    "samples": ("t_ns", "until_ns", "ordinal", "count", "allocated", "reserved", "alloc_retries", "ooms"),
+    # a span of a phase has begun; levels: [[ordinal, allocated, reserved], ...]
+    "begin": ("t_ns", "seq", "span", "parent", "thread", "phase", "name", "step", "levels"),
+    # ... and has ended; levels: [[ordinal, allocated, reserved, peak allocated, peak reserved, exact], ...]
+    "end": ("t_ns", "seq", "span", "error", "levels"),
+    # folded spans of one phase and device; allocated/reserved peaks as [min, max, last]
+    "spans": (
+        "t_ns",
+        "until_ns",
+        "phase",
+        "name",
+        "ordinal",
+        "cold",
+        "count",
+        "errors",
+        "duration_ns",
+        "peak_allocated",
+        "peak_reserved",
+        "end_allocated",
+        "end_reserved",
+    ),
+    # a moment worth a tick on the axis: first collective, process group, empty_cache, the user's own
+    "mark": ("t_ns", "name", "detail"),
+    # what people must know about how this journal was made; code is stable, text is for reading
+    "word": ("t_ns", "code", "text", "ordinal"),
+    # an allocation failed; path is the failure record, relative to the run directory
+    "failure": ("t_ns", "ordinal", "requested_bytes", "phase", "step", "path"),
+    # counts of what could not be written since the last such line
+    "dropped": ("t_ns", "edges", "samples", "reason"),
+    # the process ends in order (atexit). Without it, the process was killed
+    "bye": ("t_ns", "reason"),
+    # --- the driver's journal (role "driver") ---------------------------------------------------
+    # a device as NVML knows it. uuid without "GPU-"; parent is the index of a MIG instance's card
+    "gpu": ("t_ns", "index", "uuid", "pci", "name", "total_bytes", "parent", "driver_version", "reason"),
+    # nvmlDeviceGetMemoryInfo. version 2 tells driver_reserved; used excludes it. took_ns: the call
+    "memory": (
+        "t_ns",
+        "took_ns",
+        "index",
+        "total_bytes",
+        "free_bytes",
+        "used_bytes",
+        "driver_reserved_bytes",
+        "version",
+        "reason",
+    ),
+    # process lists of one device: [[pid, used bytes or null, "C"|"G"|"M"|"CG"..., reason or null], ...]
+    "processes": ("t_ns", "took_ns", "index", "rows", "reason"),
+    # a process that the driver named, as /proc knows it; visible: does this pid namespace show it
+    "process": (
+        "t_ns",
+        "pid",
+        "started_ticks",
+        "parent",
+        "name",
+        "user",
+        "command",
+        "visible",
+        "namespace_pid",
+        "container",
+        "job",
+    ),
+    # utilisation in percent, temperature in °C, power in milliwatts
+    "load": ("t_ns", "index", "utilization", "temperature", "power_mw", "reason"),
+    # the workload's process tree as the recorder sees it: [[pid, started_ticks, parent, rss bytes], ...]
+    "tree": ("t_ns", "rows"),
+    # host memory; cgroup figures are those of the workload's cgroup, null where there is none
+    "host": (
+        "t_ns",
+        "total_bytes",
+        "available_bytes",
+        "swap_used_bytes",
+        "cgroup_bytes",
+        "cgroup_limit_bytes",
+        "cgroup_oom_kills",
+    ),
+    # a folded run of memory readings: [min, max, last] of used and free
+    "memories": (
+        "t_ns",
+        "until_ns",
+        "index",
+        "count",
+        "total_bytes",
+        "used",
+        "free",
+        "driver_reserved_bytes",
+        "missing",
+    ),
+    # --- the keeper's journal (role "keeper") ---------------------------------------------------
+    "start": ("t_ns", "pid", "started_ticks"),
+    "signal": ("t_ns", "number", "action"),
+    # how the workload ended: its exit code, or the signal that killed it
+    "exit": ("t_ns", "code", "signal"),
+    # output.log has this many bytes at this moment (at most ten a second)
+    "output": ("t_ns", "size_bytes"),
+}
+"""Fields of every kind, in the order in which they are written after the kind itself."""
+
+ROLES = ("rank", "driver", "keeper")
+"""Who writes a journal; the first part of its file name."""
+
+
+def header(role: str, run: str, segment: int, **more: Any) -> dict[str, Any]:
+    """The first line of a segment, as a dict: who writes, which clock, which fields.
+
+    ``wall_ns`` beside ``t_ns`` ties the monotonic clock to the calendar; ``boot`` and
+    ``host`` tell whose monotonic clock it is.
+    """
+    return dict(
+        {
+            "journal": role,
+            "schema": SCHEMA,
+            "run": run,
+            "segment": segment,
+            "host": platform.node(),
+            "boot": boot_id(),
+            "pid": os.getpid(),
+            "started_ticks": started_ticks(os.getpid()),
+            "t_ns": time.monotonic_ns(),
+            "wall_ns": time.time_ns(),
+            "fields": FIELDS,
+        },
+        **more,
+    )
+
+
+def encode(kind: str, *values: Any) -> bytes:
+    """One line, as bytes with its newline. ``values`` ordered as in ``FIELDS[kind]``; trailing ones may lack."""
+    return (json.dumps((kind,) + values, separators=(",", ":"), ensure_ascii=True) + "\n").encode("ascii")
+
+
+def encode_header(head: dict[str, Any]) -> bytes:
+    """The header's line, as bytes with its newline."""
+    return (json.dumps(head, separators=(",", ":"), ensure_ascii=True) + "\n").encode("ascii")
+
+
+def boot_id() -> str | None:
+    """Identity of this boot of the kernel, hence of its monotonic clock; None where /proc does not tell."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return file.read().strip()
+    except OSError:
+        return None
+
+
+def started_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot (field 22 of /proc/PID/stat); None if it is gone.
+
+    A pid together with this number names a process for good: pids are used again.
+    """
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return None
+
+
+def segment_name(role: str, number: int, pid: int | None = None, started: int | None = None) -> str:
+    """``rank-4711-88213.0000.jsonl``, ``driver.0003.jsonl``: who, and which part of the journal."""
+    who = role if pid is None else "%s-%d-%d" % (role, pid, started or 0)
+    return "%s.%04d.jsonl" % (who, number)
