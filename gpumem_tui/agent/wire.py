@@ -148,6 +148,11 @@ ROLES = ("rank", "driver", "keeper")
 """Who writes a journal; the first part of its file name."""
 
 
+def now_ns() -> int:
+    """The node's monotonic clock, the only clock of records."""
+    return time.monotonic_ns()
+
+
 def header(role: str, run: str, segment: int, **more: Any) -> dict[str, Any]:
     """The first line of a segment, as a dict: who writes, which clock, which fields.
 
@@ -173,7 +178,7 @@ def header(role: str, run: str, segment: int, **more: Any) -> dict[str, Any]:
 
 
 def encode(kind: str, *values: Any) -> bytes:
-    """One line, as bytes with its newline. ``values`` ordered as in ``FIELDS[kind]``; trailing ones may lack."""
+    """One line, as bytes with its newline. ``values`` as in ``FIELDS[kind]``; trailing ones may lack."""
     return (json.dumps((kind,) + values, separators=(",", ":"), ensure_ascii=True) + "\n").encode("ascii")
 
 

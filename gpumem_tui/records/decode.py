@@ -29,6 +29,8 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     python: str | None = None
     agent: str | None = None
     """Version of the agent that wrote it."""
+    ring: str | None = None
+    """File name of this process's ring in the run's ``rings``, where it has one."""
 
 
 class Unknown(msgspec.Struct, frozen=True):

@@ -1,0 +1,211 @@
+"""The ring of span edges: what a process was doing, readable after it was killed.
+
+User threads write span edges here and nowhere else: one ``pack_into`` to a memory-
+mapped file, no system call, no lock. The sampler thread drains it into the journal;
+after SIGKILL, whoever reads the run takes the last edges from the file.
+
+The file is preallocated on disk (a full disk is met here and not as SIGBUS later)::
+
+    HEADER   magic, version, slot size, slots, names, pid, started ticks
+    NAMES    name i as u16 length + UTF-8, in NAME_BYTES each; written before its first use
+    SLOTS    slot (seq % slots); valid if its first and its last eight bytes are the same seq
+
+Slots of one edge on several devices follow each other and have the same span and
+edge; ``more`` counts those that still follow. Names are ``phase`` + NUL + ``name``.
+Integers are little-endian. ``MISSING`` stands for a level that was not read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import mmap
+import os
+import struct
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+
+MAGIC = b"GPUMRING"
+VERSION = 1
+HEADER = struct.Struct("<8sIIIIQQ")
+HEADER_BYTES = 4096
+NAME_BYTES = 128
+NAMES = 512
+SLOT = struct.Struct("<QBBHhHIIIiqQQQQQHHIQ")
+SLOTS = 8192
+MISSING = (1 << 64) - 1
+NO_DEVICE = -1
+BEGIN, END = 1, 2
+EXACT = 1
+"""Flag: the peaks of this end are exact, not lower bounds."""
+OVERFLOW_NAME = NAMES - 1
+"""Names beyond the table share this one; its text says so."""
+
+
+class Edge(NamedTuple):
+    """One slot: the begin or end of a span on one device (or on none)."""
+
+    seq: int
+    edge: int
+    """BEGIN or END."""
+    more: int
+    phase: str
+    name: str
+    ordinal: int
+    """CUDA's ordinal, or NO_DEVICE for an edge without levels."""
+    exact: bool
+    span: int
+    parent: int
+    """Span around it, 0 for none."""
+    thread: int
+    step: Optional[int]
+    t_ns: int
+    allocated_bytes: Optional[int]
+    reserved_bytes: Optional[int]
+    peak_allocated_bytes: Optional[int]
+    peak_reserved_bytes: Optional[int]
+    error: Optional[str]
+    """Class name of the exception that ended the span."""
+
+
+def size_bytes() -> int:
+    """Size of a ring's file."""
+    return HEADER_BYTES + NAMES * NAME_BYTES + SLOTS * SLOT.size
+
+
+class Ring:
+    """The writer's side. Raises OSError where the file cannot be made or allocated."""
+
+    def __init__(self, path: str, pid: int, started: int) -> None:
+        self.path = path
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(fd, 0, size_bytes())
+            self._map = mmap.mmap(fd, size_bytes())
+        except BaseException:
+            os.unlink(path)
+            raise
+        finally:
+            os.close(fd)
+        HEADER.pack_into(self._map, 0, MAGIC, VERSION, SLOT.size, SLOTS, NAMES, pid, started)
+        self._numbers = itertools.count(1)
+        self._names: Dict[Tuple[str, str], int] = {}
+        self._drained = 0
+        self.lost_edges = 0
+        """Edges overwritten before they were drained."""
+        self._name_text(0, "", "")
+
+    def _name_text(self, index: int, phase: str, name: str) -> None:
+        text = ("%s\0%s" % (phase, name)).encode("utf-8", "replace")[: NAME_BYTES - 2]
+        at = HEADER_BYTES + index * NAME_BYTES
+        self._map[at : at + 2 + len(text)] = struct.pack("<H", len(text)) + text
+
+    def name(self, phase: str, name: str) -> int:
+        """The number of a name; the first use writes it down."""
+        key = (phase, name)
+        index = self._names.get(key)
+        if index is None:
+            index = len(self._names) + 1
+            if index >= OVERFLOW_NAME:
+                index, phase, name = OVERFLOW_NAME, phase, "(further names)"
+            self._name_text(index, phase, name)
+            self._names[key] = index
+        return index
+
+    def put(
+        self,
+        edge: int,
+        more: int,
+        name: int,
+        ordinal: int,
+        flags: int,
+        span: int,
+        parent: int,
+        thread: int,
+        step: int,
+        t_ns: int,
+        allocated: int,
+        reserved: int,
+        peak_allocated: int,
+        peak_reserved: int,
+        error: int,
+    ) -> int:
+        """Write one slot; its sequence number. Safe from any thread (the counter is atomic under the GIL)."""
+        seq = next(self._numbers)
+        SLOT.pack_into(
+            self._map, HEADER_BYTES + NAMES * NAME_BYTES + (seq % SLOTS) * SLOT.size,
+            seq, edge, more, name, ordinal, flags, span, parent, thread & 0xFFFFFFFF, 0, step, t_ns,
+            allocated, reserved, peak_allocated, peak_reserved, error, 0, 0, seq,
+        )  # fmt: skip
+        return seq
+
+    def drain(self) -> List[Edge]:
+        """Edges since the last call, oldest first; overwritten ones are counted in ``lost_edges``."""
+        edges: List[Edge] = []
+        while True:
+            seq = self._drained + 1
+            found = SLOT.unpack_from(self._map, _slot_at(seq))[0]
+            if found < seq:
+                return edges
+            if found > seq:  # overwritten: go on with the oldest that may still be there
+                oldest = found - SLOTS + 1
+                self.lost_edges += max(0, oldest - seq)
+                self._drained = max(self._drained + 1, oldest - 1)
+                continue
+            edge = read_slot(self._map, seq)
+            if edge is not None:
+                edges.append(edge)
+            self._drained = seq
+
+    def close(self) -> None:
+        """Unmap. The file stays: it is part of the recording."""
+        self._map.close()
+
+
+def _slot_at(seq: int) -> int:
+    return HEADER_BYTES + NAMES * NAME_BYTES + (seq % SLOTS) * SLOT.size
+
+
+def read_name(buffer: "mmap.mmap | bytes", index: int) -> Tuple[str, str]:
+    """Phase and name number ``index`` of a ring; empty where the table has none."""
+    at = HEADER_BYTES + index * NAME_BYTES
+    (length,) = struct.unpack_from("<H", buffer, at)
+    text = bytes(buffer[at + 2 : at + 2 + min(length, NAME_BYTES - 2)]).decode("utf-8", "replace")
+    phase, _, name = text.partition("\0")
+    return phase, name
+
+
+def read_slot(buffer: "mmap.mmap | bytes", seq: int) -> Optional[Edge]:
+    """The edge in the slot of ``seq``, or None if that slot is torn or holds another."""
+    values = SLOT.unpack_from(buffer, _slot_at(seq))
+    if values[0] != seq or values[-1] != seq:
+        return None
+    (_, edge, more, name, ordinal, flags, span, parent, thread, _, step, t_ns) = values[:12]
+    levels = [None if v == MISSING else v for v in values[12:16]]
+    phase, text = read_name(buffer, name)
+    error = read_name(buffer, values[16])[1] if values[16] else None
+    return Edge(
+        seq, edge, more, phase, text, ordinal, bool(flags & EXACT), span, parent, thread,
+        None if step < 0 else step, t_ns, levels[0], levels[1], levels[2], levels[3], error,
+    )  # fmt: skip
+
+
+def read_edges(buffer: "mmap.mmap | bytes", after: int = 0) -> Iterator[Edge]:
+    """Every whole edge of a ring's bytes with a sequence number beyond ``after``, oldest first.
+
+    Raises ValueError if these are not the bytes of a ring of this version.
+    """
+    if len(buffer) < size_bytes():
+        raise ValueError("a ring is shorter than it should be")
+    magic, version, slot_bytes, slots, names, _, _ = HEADER.unpack_from(buffer, 0)
+    if (magic, version, slot_bytes, slots, names) != (MAGIC, VERSION, SLOT.size, SLOTS, NAMES):
+        raise ValueError("not a ring of this version")
+    base = HEADER_BYTES + NAMES * NAME_BYTES
+    seqs = [
+        seq
+        for slot in range(SLOTS)
+        for seq in (int.from_bytes(buffer[base + slot * SLOT.size : base + slot * SLOT.size + 8], "little"),)
+        if seq > after and seq % SLOTS == slot
+    ]
+    for seq in sorted(seqs):
+        edge = read_slot(buffer, seq)
+        if edge is not None:
+            yield edge

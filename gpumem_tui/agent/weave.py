@@ -1,0 +1,163 @@
+"""Runs our code before and after a foreign Python function, without adding a frame to anybody's traceback.
+
+A wrapper would stand in every traceback that passes through it, and so change what
+the user's program prints. Instead the function is compiled anew from its own source,
+with the same file name, lines and columns, and its body set into::
+
+    if _gpumem_quiet():            # being traced by torch.compile: the body alone
+        BODY
+    else:
+        span = _gpumem_enter_N(first_argument)
+        try: BODY
+        except BaseException as error: leave(span, error); raise
+        finally: leave(span, None) if it was not left
+
+Refuses (ValueError): functions without source, generators, coroutines. The original
+function is never changed; the caller puts the woven one in its place.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import functools
+import inspect
+import itertools
+import linecache
+import sys
+import types
+from typing import Any, Callable, List, Optional
+
+_numbers = itertools.count()
+
+_FRAME = """
+if _gpumem_quiet():
+    pass
+else:
+    _gpumem_span = {enter}({argument})
+    try:
+        pass
+    except BaseException as _gpumem_error:
+        if _gpumem_span is not None:
+            {leave}(_gpumem_span, _gpumem_error)
+            _gpumem_span = None
+        raise
+    finally:
+        if _gpumem_span is not None:
+            {leave}(_gpumem_span, None)
+"""
+
+
+def weave(
+    function: Callable[..., Any],
+    enter: Callable[[Any], Optional[Any]],
+    leave: Callable[[Any, Optional[BaseException]], None],
+    quiet: Callable[[], bool],
+    inner: Optional[str] = None,
+) -> Callable[..., Any]:
+    """``function`` with ``enter`` before and ``leave`` after it.
+
+    ``enter`` gets the first argument (the tuple of them where it is ``*args``) and
+    returns a token, or None for "nothing to leave". ``inner`` names a function
+    defined within, which is woven instead (a decorator's wrapper).
+    Raises ValueError or SyntaxError where that cannot be done.
+    """
+    raw = inspect.unwrap(function)
+    if not isinstance(raw, types.FunctionType) or raw is not function:
+        raise ValueError("not a plain Python function")
+    tree, node = _parse(raw.__code__)
+    target = node if inner is None else _find(node, inner)
+    number = next(_numbers)
+    names = {"enter": "_gpumem_enter_%d" % number, "leave": "_gpumem_leave_%d" % number}
+    _set_into_frame(target, names)
+    raw.__globals__.update({"_gpumem_quiet": quiet, names["enter"]: enter, names["leave"]: leave})
+    return _compile(raw, tree, node)
+
+
+def _parse(code: types.CodeType) -> "tuple[ast.Module, ast.FunctionDef]":
+    """The function's syntax tree, every node at its true line and column."""
+    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
+        raise ValueError("generators and coroutines are not woven")
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    if not lines:
+        raise ValueError("no source")
+    block = inspect.getblock(lines)
+    indented = block[0][:1].isspace()
+    tree = ast.parse(("if 1:\n" if indented else "") + "".join(block))
+    ast.increment_lineno(tree, code.co_firstlineno - 1 - int(indented))
+    node = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+    if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
+        raise ValueError("the source is not that of the function")
+    node.decorator_list = []
+    tree.body = [node]
+    return tree, node
+
+
+def _find(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.FunctionDef) and inner.name == name and inner is not node:
+            return inner
+    raise ValueError("no function %s within" % name)
+
+
+def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]") -> None:
+    arguments = node.args
+    first: List[ast.arg] = getattr(arguments, "posonlyargs", []) + arguments.args
+    argument = first[0].arg if first else arguments.vararg.arg if arguments.vararg else "None"
+    frame = ast.parse(_FRAME.format(argument=argument, **names)).body[0]
+    body = node.body
+    for part in ast.walk(frame):
+        if hasattr(part, "lineno"):
+            part.lineno = part.end_lineno = body[0].lineno  # type: ignore[attr-defined]
+            part.col_offset = part.end_col_offset = 0  # type: ignore[attr-defined]
+    assert isinstance(frame, ast.If) and isinstance(frame.orelse[1], ast.Try)
+    frame.body = copy.deepcopy(body)
+    frame.orelse[1].body = body
+    node.body = [frame]
+
+
+def _compile(raw: types.FunctionType, tree: ast.Module, node: ast.FunctionDef) -> Callable[..., Any]:
+    cells = raw.__code__.co_freevars
+    node.args.defaults = [_nothing(d) for d in node.args.defaults]
+    node.args.kw_defaults = [d and _nothing(d) for d in node.args.kw_defaults]
+    node.returns = None
+    for arg in ast.walk(node.args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    if cells:
+        maker = ast.parse("def maker(%s): pass" % ", ".join(cells)).body[0]
+        assert isinstance(maker, ast.FunctionDef)
+        maker.body = [node]
+        tree.body = [maker]
+    flags = raw.__code__.co_flags & sum(
+        getattr(__import__("__future__"), name).compiler_flag for name in ("annotations",)
+    )
+    made = compile(ast.fix_missing_locations(tree), raw.__code__.co_filename, "exec", flags, True)
+    code = _code_within(made, raw.__code__.co_name)
+    changes: "dict[str, Any]" = {"co_firstlineno": raw.__code__.co_firstlineno}
+    if sys.version_info >= (3, 11):
+        changes["co_qualname"] = raw.__code__.co_qualname
+    code = code.replace(**changes)
+    by_name = dict(zip(cells, raw.__closure__ or ()))  # noqa: B905  no strict= in 3.8
+    closure = tuple(by_name[name] for name in code.co_freevars)
+    woven = types.FunctionType(code, raw.__globals__, raw.__name__, raw.__defaults__, closure)
+    woven.__kwdefaults__ = raw.__kwdefaults__
+    functools.update_wrapper(woven, raw)
+    del woven.__wrapped__  # type: ignore[attr-defined]
+    return woven
+
+
+def _nothing(node: ast.expr) -> ast.expr:
+    """Defaults are taken from the original function; their expressions are not evaluated again."""
+    return ast.copy_location(ast.Constant(value=None), node)
+
+
+def _code_within(code: types.CodeType, name: str) -> types.CodeType:
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            if constant.co_name == name:
+                return constant
+            found = [c for c in constant.co_consts if isinstance(c, types.CodeType) and c.co_name == name]
+            if found:
+                return found[0]
+    raise ValueError("the compiled source lacks the function")
