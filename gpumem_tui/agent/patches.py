@@ -6,6 +6,8 @@ switched by one flag (``phases.on``), so that nothing of the user's is recompile
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 from typing import TYPE_CHECKING, Any, Callable, List
 
@@ -14,12 +16,13 @@ from .weave import weave
 
 if TYPE_CHECKING:
     from .phases import Phases
+    from .process import Monitored
 
 
 def patch_torch(torch: Any, phases: "Phases") -> List[str]:
     """Install all patches of torch itself; the names of those that could not be."""
     failed = []
-    for patch in (module_calls, backward, optimizer_steps):
+    for patch in (module_calls, backward, optimizer_steps, process_groups):
         try:
             patch(torch, phases)
         except (ValueError, SyntaxError, AttributeError, OSError) as error:  # noqa: PERF203
@@ -59,18 +62,53 @@ def optimizer_steps(torch: Any, phases: "Phases") -> None:
     )
 
 
-def process_groups(distributed: Any, phases: "Phases") -> None:
-    """``torch.distributed.init_process_group``: a marker, and the moment when ranks are known."""
-    module = sys.modules[distributed.init_process_group.__module__]
-    original = distributed.init_process_group
+def process_groups(torch: Any, phases: "Phases") -> None:
+    """``_update_default_pg``, the last act of ``init_process_group``: a marker, and the rank is known."""
+    distributed = sys.modules.get("torch.distributed.distributed_c10d")
+    if distributed is None:
+        return  # a build without torch.distributed
+    distributed._update_default_pg = weave(  # type: ignore[attr-defined]
+        distributed._update_default_pg, lambda group: distributed, phases.on_process_group, compiling(torch)
+    )
 
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        phases.on_process_group(distributed)
-        return result
 
-    init_process_group.__doc__ = original.__doc__
-    init_process_group.__wrapped__ = original  # type: ignore[attr-defined]
-    distributed.init_process_group = init_process_group
-    if getattr(module, "init_process_group", None) is original:
-        module.init_process_group = init_process_group  # type: ignore[attr-defined]
+def custom_allocators(torch: Any, monitored: "Monitored") -> None:
+    """Learn of allocators that may re-enter Python, and of the memory pools that use them.
+
+    Another thread that reads counters while such an allocator runs would deadlock
+    with it (the GIL against the allocator's mutex).
+    """
+    memory = torch.cuda.memory
+    pluggable = getattr(memory, "CUDAPluggableAllocator", None)
+    if pluggable is not None:
+        pluggable.__init__ = _telling(pluggable.__init__, monitored)
+    custom = getattr(torch._C, "_cuda_customAllocator", None)
+    if custom is not None:
+        torch._C._cuda_customAllocator = _telling(custom, monitored)
+    use = getattr(memory, "use_mem_pool", None)
+    if use is None:
+        return
+
+    @functools.wraps(use)
+    @contextlib.contextmanager
+    def use_mem_pool(pool: Any, device: Any = None) -> Any:
+        guarded = getattr(pool, "allocator", None) is not None
+        monitored.custom_pools += guarded
+        try:
+            with use(pool, device):
+                yield
+        finally:
+            monitored.custom_pools -= guarded
+
+    memory.use_mem_pool = use_mem_pool
+    if getattr(torch.cuda, "use_mem_pool", None) is use:
+        torch.cuda.use_mem_pool = use_mem_pool
+
+
+def _telling(original: Callable[..., Any], monitored: "Monitored") -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        monitored.on_custom_allocator()
+        return original(*args, **kwargs)
+
+    return call

@@ -29,9 +29,11 @@ class Phases:
     def __init__(self, torch: Any) -> None:
         self.on = True
         self.spans: Optional[Spans] = None
-        """None until this process has a journal; set by ``want_journal``."""
-        self.want_journal: Callable[[], Optional[Spans]] = lambda: None
-        """Called when the first span begins."""
+        """None until this process has a journal."""
+        self.wait_for_journal: Callable[[], Optional[Spans]] = lambda: None
+        """Called when a span would begin and there is no journal yet."""
+        self.on_device: Callable[[int], None] = lambda ordinal: None
+        """Told the device of each span that begins."""
         self.on_group: Callable[[Any], None] = lambda distributed: None
         self._here = _Here()
         self._torch = torch
@@ -40,12 +42,25 @@ class Phases:
         self._stepped = True
         """An optimizer has stepped since the last training forward: the next one begins a step."""
 
+    def forget(self) -> None:
+        """In a forked child: no span of the parent's is open here, and none is ours."""
+        self.spans = None
+        self.on = True
+        self._here = _Here()
+
     def _spans(self) -> Optional[Spans]:
-        if self.spans is None and self.on:
-            self.spans = self.want_journal()
-            if self.spans is None:
-                self.on = False
-        return self.spans
+        return self.spans if self.spans is not None else self.wait_for_journal()
+
+    def _begin(self, device: Any, phase: str, name: str) -> Optional[Span]:
+        """Begin a span on a device; None on the CPU, or where nothing is recorded."""
+        if getattr(device, "type", "cpu") != "cuda":
+            return NESTED
+        spans = self._spans()
+        if spans is None:
+            return NESTED
+        if device.index is not None:
+            self.on_device(device.index)
+        return spans.begin(phase, name)
 
     # --- root modules -------------------------------------------------------------------------
 
@@ -59,16 +74,13 @@ class Phases:
     @contained("phase of a module")
     def _enter_root(self, here: _Here, module: Any) -> Optional[Span]:
         parameter = next(module.parameters(), None)
-        if parameter is None or parameter.device.type == "cpu":
+        if parameter is None or parameter.device.type != "cuda":
             return NESTED
-        spans = self._spans()
-        if spans is None:
-            return NESTED
-        span = spans.begin(*self._classify(module, spans))
-        here.inside = True
+        span = self._begin(parameter.device, *self._classify(module))
+        here.inside = span is not None
         return span
 
-    def _classify(self, module: Any, spans: Spans) -> "tuple[str, str]":
+    def _classify(self, module: Any) -> "tuple[str, str]":
         name = type(module).__name__
         if name in ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParallel"):
             inner = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
@@ -76,7 +88,8 @@ class Phases:
         if self._graph_task() != -1:
             return "recompute", name
         if self._grad_enabled() and module.training:
-            if self._stepped:
+            spans = self._spans()
+            if self._stepped and spans is not None:
                 spans.step += 1
                 self._stepped = False
             return "forward", name
@@ -99,10 +112,7 @@ class Phases:
         if not self.on or self._graph_task() != -1:
             return NESTED
         first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-        if getattr(getattr(first, "device", None), "type", "cpu") == "cpu":
-            return NESTED
-        spans = self._spans()
-        return spans.begin("backward", "") if spans is not None else NESTED
+        return self._begin(getattr(first, "device", None), "backward", "")
 
     @contained("phase of an optimizer")
     def enter_optimizer(self, arguments: Any) -> Optional[Span]:
@@ -111,10 +121,7 @@ class Phases:
             return NESTED
         groups = getattr(arguments[0], "param_groups", None) or [{}]
         parameters = groups[0].get("params") or [None]
-        if getattr(getattr(parameters[0], "device", None), "type", "cpu") == "cpu":
-            return NESTED
-        spans = self._spans()
-        return spans.begin("optimizer", type(arguments[0]).__name__) if spans is not None else NESTED
+        return self._begin(getattr(parameters[0], "device", None), "optimizer", type(arguments[0]).__name__)
 
     @contained("phase")
     def leave(self, span: Span, error: Optional[BaseException]) -> None:
@@ -130,6 +137,7 @@ class Phases:
         self._stepped = self._stepped or error is None
 
     @contained("process group")
-    def on_process_group(self, distributed: Any) -> None:
-        """After ``init_process_group``."""
-        self.on_group(distributed)
+    def on_process_group(self, distributed: Any, error: Optional[BaseException]) -> None:
+        """After ``init_process_group``, or ``destroy_process_group``."""
+        if error is None:
+            self.on_group(distributed)
