@@ -161,7 +161,7 @@ class _Builder:
         rpath = "$ORIGIN:$ORIGIN/../lib"
         options = ["-shared", "-Wl,--no-undefined", f"-Wl,-soname,{soname}", f"-Wl,-rpath,{rpath}"]
         target = self.out / folder / soname
-        arguments = [*options, "-o", target, *parts, *core, "-lpthread", "-ldl", "-lm"]
+        arguments = [*options, "-o", target, *parts, *core, *self.compiler.libraries()]
         self.compiler.run(*self.compiler.flags(), *arguments, work=self.work)
 
     def library(
@@ -223,6 +223,7 @@ class _Builder:
         self.compiler.run(
             self.compile(_SOURCES / "hold.c"),
             *("-o", self.out / "hold", f"-L{self.out / 'lib'}", "-lsimcard", "-Wl,-rpath,$ORIGIN/lib"),
+            *self.compiler.libraries(),
             work=self.work,
         )
         if self.parts.real:

@@ -35,6 +35,12 @@ class Compiler:
         zig = ["-fno-sanitize=all", "-w"] if self.is_zig else []
         return ["-std=gnu11", "-O2", "-fPIC", "-g0", *zig]
 
+    def libraries(self) -> list[str]:
+        """Return what every link ends with."""
+        # Without -nostdlib, zig first compiles a runtime that plain C has no need of: 16 s.
+        zig = ["-nostdlib", "-lc"] if self.is_zig else []
+        return ["-lpthread", "-ldl", "-lm", *zig]
+
     def run(self, *arguments: str | Path, work: Path) -> None:
         """Run it; raises :class:`MissingRequirement` with what it said last."""
         environ = dict(os.environ)
