@@ -124,8 +124,11 @@ class SimCard:
                 if os.getpgid(process.pid) == process.pid:
                     os.killpg(process.pid, signal.SIGKILL)
             process.kill()
-        with contextlib.suppress(ValueError, BrokenPipeError):  # its streams are closed already
-            process.communicate()
+        process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            with contextlib.suppress(BrokenPipeError):  # what is left in a buffer for the dead
+                if stream:
+                    stream.close()
 
     def end(self) -> None:
         """Kill what still runs. The order is that of starting."""
