@@ -221,6 +221,10 @@ class Monitored:
                 if stats["reserved_bytes"]["all"]["current"]:
                     self.active = tuple(sorted(self.active + (ordinal,)))
 
+    def unused(self) -> Tuple[int, ...]:
+        """Visible devices that this process has not used."""
+        return tuple(i for i in range(self._torch.cuda.device_count()) if i not in self.active)
+
     # --- telling ------------------------------------------------------------------------------
 
     def tell(self, kind: str, *values: Any) -> None:

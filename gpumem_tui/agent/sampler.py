@@ -8,7 +8,7 @@ where reading counters must stop.
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any, Dict, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
 from . import ring as rings
 from . import wire
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 LOOK_AROUND_NS = 1_000_000_000
 """How often devices that this process has not used yet are looked at."""
 
+UNUSED_EVERY = 10
+"""Every so many looks, the counters of unused devices are written too: a rank may hold a context there."""
+
 
 class Sampler:
     """Started when CUDA is initialised or the first span begins; a daemon, ended by :meth:`stop`."""
@@ -29,6 +32,7 @@ class Sampler:
         self._interval_ns = int(1e9 / hertz)
         self._stop = threading.Event()
         self._looked_ns = 0
+        self._looks = 0
         self._told_errors = 0
         self._lost_edges = 0
         self._thread = threading.Thread(target=self._run, name="gpumem-tui", daemon=True)
@@ -97,7 +101,18 @@ class Sampler:
         if not monitored.active or now - self._looked_ns >= LOOK_AROUND_NS:
             self._looked_ns = now
             monitored.look_around()
-        for ordinal in monitored.active:
+            self._looks += 1
+            if self._looks % UNUSED_EVERY == 1:
+                self._sample_devices(monitored.unused())
+        self._sample_devices(monitored.active)
+        counters.fold()
+
+    def _sample_devices(self, ordinals: Tuple[int, ...]) -> None:
+        monitored = self._monitored
+        counters, journal = monitored.counters, monitored.journal
+        if counters is None or journal is None:
+            return
+        for ordinal in ordinals:
             try:
                 stats = counters.sample(ordinal)
             except RuntimeError as error:  # the allocator has no counters (any more)
@@ -106,7 +121,6 @@ class Sampler:
             values = sample_values(stats)
             monitored.last_samples[ordinal] = [wire.now_ns(), ordinal] + values
             journal.append("sample", wire.now_ns(), ordinal, *values)
-        counters.fold()
 
 
 def sample_values(stats: Dict[str, Any]) -> List[Optional[int]]:

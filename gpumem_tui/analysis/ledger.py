@@ -119,6 +119,8 @@ class RankShare(msgspec.Struct, frozen=True):
     reserved: Term
     skew_ns: int | None
     """Time between the allocator's and the driver's reading that were joined."""
+    opaque: bool
+    """The driver knows what the process holds, but its allocator cannot be read: ``used`` is one term."""
     skewed: bool
     """The skew is larger than the stated tolerance: *outside* may be off by what changed meanwhile."""
 
@@ -160,6 +162,9 @@ class Ledger(msgspec.Struct, frozen=True):
                 parts.append((name, term.bytes))
 
         for share in self.ranks:
+            if share.opaque:
+                add(f"used:{share.pid}", share.used)
+                continue
             add(f"allocated:{share.pid}", share.allocated)
             add(f"cached:{share.pid}", share.cached)
             add(f"outside:{share.pid}", share.outside)
@@ -230,6 +235,7 @@ def _share(
         used=used,
         reserved=reserved,
         skew_ns=skew,
+        opaque=reserved.bytes is None and used.bytes is not None,
         skewed=skew is not None and abs(skew) > tolerance_ns,
     )
 
@@ -289,13 +295,13 @@ def _close(
     if total.bytes is not None and free.bytes is not None:
         known = [reserved, *(o.used for o in others)]
         for share in shares:
-            known += [share.allocated, share.cached, share.outside]
+            known += [share.used] if share.opaque else [share.allocated, share.cached, share.outside]
         rest = total.bytes - free.bytes - sum(t.bytes for t in known if t.bytes is not None)
 
     unknown = []
-    if any(s.outside.bytes is None for s in shares):
+    if any(s.outside.bytes is None and not s.opaque for s in shares):
         unknown.append("outside PyTorch of our ranks")
-    if any(s.allocated.bytes is None for s in shares):
+    if any(s.allocated.bytes is None and not s.opaque for s in shares):
         unknown.append("allocators of our ranks")
     if driver.processes_reason is not None or driver.processes_t_ns is None:
         unknown.append("other processes")

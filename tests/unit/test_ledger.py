@@ -107,6 +107,16 @@ def test_without_per_process_figures_the_unknown_terms_are_one_labelled_term():
     assert "other processes" in book.merged_label
 
 
+def test_a_process_whose_allocator_cannot_be_read_is_one_term_and_the_rest_still_closes():
+    pluggable = [Counters(1, 0, None, None, None, reason=Reason.UNAVAILABLE)]
+
+    book = ledger(whole(), pluggable)
+
+    assert ("used:1", 8 * GIB) in book.parts()
+    assert book.ranks[0].outside.reason is Reason.UNAVAILABLE
+    assert book.unattributed.bytes == 0
+
+
 def test_version_one_of_the_driver_call_is_labelled():
     book = ledger(whole(driver_reserved_bytes=None), OURS)
 

@@ -1,0 +1,85 @@
+"""``attach``: the live view on a run, or its picture as text or JSON."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gpumem_tui.journal.rundir import RunDirectory
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Options of the verb."""
+    add = parser.add_argument
+    add(
+        "run", nargs="?", default="latest", help="name, unique start of a name, or path (default: the latest)"
+    )
+    add("--once", action="store_true", help="print one picture as text and end")
+    add("--json", action="store_true", help="print one picture as JSON and end")
+    add("--ascii", action="store_true", help="draw with ASCII only")
+    add("--theme", default=None, help="dark, light or ansi")
+    add("--interval", type=float, default=1.0, metavar="S", help="seconds between pictures (default 1)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Open the view, or print one picture."""
+    from gpumem_tui.cli.run import is_a_terminal
+    from gpumem_tui.errors import BadInput
+    from gpumem_tui.journal import rundir
+
+    if not 0.5 <= arguments.interval <= 60:
+        raise BadInput(f"--interval {arguments.interval:g} is out of range; take 0.5 to 60 seconds")
+    found = rundir.find(arguments.run)
+    if arguments.json or arguments.once or not is_a_terminal():
+        return show_once(found, as_json=arguments.json, ascii_only=arguments.ascii)
+    return watch(
+        found, theme=arguments.theme, ascii_only=arguments.ascii or None, interval_s=arguments.interval
+    )
+
+
+def show_once(run: "RunDirectory", *, as_json: bool, ascii_only: bool = False) -> int:
+    """One picture of the run on stdout."""
+    import shutil
+
+    from gpumem_tui.session import Recording
+
+    state = Recording(run).read()
+    if as_json:
+        from gpumem_tui.views.jsonview import render_json
+
+        sys.stdout.write(render_json(state))
+    else:
+        from gpumem_tui.views.plain import render_plain
+
+        width = shutil.get_terminal_size((100, 24)).columns
+        sys.stdout.write(render_plain(state, width=width, ascii_only=ascii_only))
+    return 0
+
+
+def watch(
+    run: "RunDirectory",
+    *,
+    started_here: bool = False,
+    theme: str | None = None,
+    ascii_only: bool | None = None,
+    interval_s: float = 1.0,
+) -> int:
+    """The live view. Its exit code: the workload's own if it was started here and has ended, else 0."""
+    from gpumem_tui.session import Recording
+    from gpumem_tui.views.tui import run_app
+
+    recording = Recording(run)
+    recording.read()  # a recording that cannot be read is one line, before the screen is taken
+    result = run_app(recording, theme=theme, ascii=ascii_only, interval_s=interval_s)
+    state = recording.read()
+    if result.error is not None:
+        print(f"gpumem-tui: the view has failed; the run is untouched. {result.error}", file=sys.stderr)
+        return 70
+    if state.facts.ending is None:
+        print(f"detached; {run.name} goes on. Come back with: gpumem-tui attach {run.name}")
+        return 0
+    print(f"{run.name}: {state.facts.ending}. The recording stays: gpumem-tui attach {run.name}")
+    if started_here and state.facts.exit_code is not None:
+        return state.facts.exit_code
+    return os.EX_OK

@@ -1,0 +1,165 @@
+"""From a plan to a run: the run directory, the recorder, the keeper, and the view that opens on it."""
+
+import contextlib
+import getpass
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import gpumem_tui
+from gpumem_tui.agent import wire
+from gpumem_tui.cli.simulation import Simulation
+from gpumem_tui.journal import rundir
+from gpumem_tui.journal.runfile import RunFile
+from gpumem_tui.keeper import end_like, keep_batch, keep_terminal, workload_environment
+from gpumem_tui.keeper.batch import find_program
+from gpumem_tui.units import parse_size
+
+if TYPE_CHECKING:
+    from gpumem_tui.simcard import SimulatedMachine
+
+KEPT_VARIABLES = (
+    "CUDA_VISIBLE_DEVICES",
+    "CUDA_DEVICE_ORDER",
+    "CUDA_MODULE_LOADING",
+    "HIP_VISIBLE_DEVICES",
+    "ROCR_VISIBLE_DEVICES",
+    "PYTORCH_CUDA_ALLOC_CONF",
+    "PYTORCH_HIP_ALLOC_CONF",
+    "PYTORCH_ALLOC_CONF",
+    "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "NCCL_BUFFSIZE",
+    "NCCL_CUMEM_ENABLE",
+    "NCCL_MAX_NCHANNELS",
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "SLURM_JOB_ID",
+    "SLURM_STEP_ID",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
+    "SLURM_NTASKS",
+)
+"""The only environment variables that a recording keeps."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to run, and how."""
+
+    command: list[str]
+    how: str
+    """``batch``, ``terminal`` (with a view) or ``detached`` (a terminal, no view)."""
+    name: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    simulation: Simulation | None = None
+    hertz: float = 10.0
+    reset_peaks: bool = True
+    disk_budget: str = "512MiB"
+
+
+def launch(plan: Plan) -> int:
+    """Start the run and stay with it as the plan says.
+
+    Batch: does not return, this process ends as the workload ended. Terminal: the
+    view's exit code. Raises :class:`GpumemError` before anything was started.
+    """
+    find_program(plan.command, os.environ)  # before anything is made
+    budget_bytes = parse_size(plan.disk_budget, what="--disk-budget")
+    run = rundir.create(plan.name or rundir.new_name(plan.command))
+    machine = None
+    try:
+        if plan.simulation is not None:
+            machine = plan.simulation.machine(plan.command, run.path / "simcard.state")
+    except BaseException:
+        shutil.rmtree(run.path, ignore_errors=True)  # nothing ran: leave no empty recording behind
+        raise
+    environment = workload_environment(
+        machine.environment() if machine is not None else os.environ, run.path, plan.hertz, plan.reset_peaks
+    )
+
+    def write_facts() -> None:
+        run.write_facts(_facts(plan, run, machine, budget_bytes))
+        start_recorder(run, machine)
+
+    if plan.how == "batch":
+        write_facts()
+        end_like(keep_batch(run.path, plan.command, environment))
+    size = shutil.get_terminal_size()
+    modes = None
+    with contextlib.suppress(termios.error):
+        modes = termios.tcgetattr(0)
+    keep_terminal(run.path, plan.command, environment, (size.lines, size.columns), modes, write_facts)
+    wait_until_written(run)
+    if plan.how == "detached":
+        print(f"started {run.name}; watch it with: gpumem-tui attach {run.name}")
+        return 0
+    from gpumem_tui.cli.attach import watch
+
+    return watch(run, started_here=True)
+
+
+def _facts(
+    plan: Plan, run: rundir.RunDirectory, machine: "SimulatedMachine | None", budget_bytes: int
+) -> RunFile:
+    simulated = None
+    if plan.simulation is not None and machine is not None:
+        simulated = plan.simulation.facts(machine)
+    return RunFile(
+        run=run.name,
+        command=plan.command,
+        cwd=str(Path.cwd()),
+        host=platform.node(),
+        user=_user(),
+        boot=wire.boot_id(),
+        wall_ns=time.time_ns(),
+        t_ns=wire.now_ns(),
+        version=gpumem_tui.__version__,
+        interactive=plan.how != "batch",
+        keeper_pid=os.getpid(),
+        keeper_ticks=wire.started_ticks(os.getpid()),
+        simulated=simulated,
+        labels=plan.labels,
+        environment={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
+        hertz=plan.hertz,
+        disk_budget_bytes=budget_bytes,
+    )
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a uid without a name, as in some containers
+        return str(os.getuid())
+
+
+def start_recorder(run: rundir.RunDirectory, machine: "SimulatedMachine | None") -> None:
+    """Start the recorder beside the run. A recorder that cannot start leaves the run as it is."""
+    environment: Mapping[str, str] = os.environ
+    if machine is not None:
+        environment = machine.monitor_environment()
+    with contextlib.suppress(OSError), (run.path / "recorder.log").open("ab") as log:
+        subprocess.Popen(
+            [sys.executable, "-m", "gpumem_tui.recorder", str(run.path)],
+            env=dict(environment),
+            cwd="/",
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+
+def wait_until_written(run: rundir.RunDirectory, seconds: float = 5.0) -> None:
+    """Wait for the keeper to have written ``run.json``: it is the forked child that does."""
+    until = time.monotonic() + seconds
+    while not run.run_file.exists() and time.monotonic() < until:
+        time.sleep(0.005)

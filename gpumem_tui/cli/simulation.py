@@ -1,0 +1,76 @@
+"""``--simulate``: the simulated machine of one run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpumem_tui.errors import BadInput
+from gpumem_tui.units import GIB, format_bytes, parse_size
+
+if TYPE_CHECKING:
+    from gpumem_tui.journal.runfile import Simulated
+    from gpumem_tui.simcard import SimulatedMachine
+
+DEFAULTS = {"true_every": "16"}
+"""Settings that make ordinary programs end: Hugging Face's ``generate`` waits for a true value."""
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """What was asked for."""
+
+    devices: tuple[int, ...]
+    kernel_us: float | None = None
+    settings: dict[str, str] = field(default_factory=dict)
+
+    @staticmethod
+    def of(sizes: str, kernel_us: float | None, settings: Sequence[str]) -> "Simulation":
+        """From ``24GiB,24GiB`` and NAME=VALUE words. Raises :class:`BadInput`."""
+        devices = tuple(parse_size(size, what="--simulate size") for size in sizes.split(","))
+        if len(devices) > 16:
+            raise BadInput(f"--simulate takes 1 to 16 cards, not {len(devices)}")
+        if kernel_us is not None and not 0 <= kernel_us <= 1e6:
+            raise BadInput(f"--kernel-us {kernel_us:g} is out of range; take 0 to 1000000")
+        pairs = dict(DEFAULTS)
+        for word in settings:
+            name, sign, value = word.partition("=")
+            if not sign:
+                raise BadInput(f"--sim-set {word!r} is not of the form NAME=VALUE")
+            pairs[name] = value
+        return Simulation(devices, kernel_us, pairs)
+
+    def machine(self, command: Sequence[str], state: Path) -> "SimulatedMachine":
+        """Build the libraries for the command's PyTorch (once), and make the machine.
+
+        Raises :class:`MissingRequirement` naming what is missing.
+        """
+        from gpumem_tui.simcard import SimulatedMachine, build, find_python
+
+        libraries = build(find_python(command))
+        settings = dict(self.settings)
+        if self.kernel_us is not None:
+            settings["kernel_us"] = f"{self.kernel_us:g}"
+        return SimulatedMachine.create(libraries, state, devices=self.devices, **settings)
+
+    def facts(self, machine: "SimulatedMachine") -> "Simulated":
+        """What ``run.json`` and every screen say of it."""
+        from gpumem_tui.journal.runfile import Simulated
+
+        return Simulated(
+            devices=list(self.devices),
+            kernel_us=self.kernel_us,
+            settings=self.settings,
+            assumptions=[(a.name, f"{format_bytes(a.bytes)}: {a.note}") for a in machine.assumptions()],
+        )
+
+
+def describe_devices(devices: Sequence[int]) -> str:
+    """``2 × 24 GiB``, or a list where they differ."""
+
+    def size(value: int) -> str:
+        return f"{value // GIB} GiB" if value % GIB == 0 else format_bytes(value)
+
+    if len(set(devices)) == 1:
+        return f"{len(devices)} × {size(devices[0])}"
+    return ", ".join(size(device) for device in devices)
