@@ -1,0 +1,203 @@
+"""Panels as lines of given width: devices with their ledger, ranks, processes, events, notes.
+
+The same lines are drawn by the live view and printed as plain text. Owns layout in
+rows and columns; refuses wording (``present``) and colours (palettes).
+"""
+
+from gpumem_tui import units
+from gpumem_tui.analysis.state import DeviceState, RunState
+from gpumem_tui.views import present
+from gpumem_tui.views.bar import bar
+from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, cut, ends, fit, left, right
+
+FULL, COMPACT = "full", "compact"
+
+_CELL = 19
+"""Cells of one term with its glyph, name and figure; four fit in 78."""
+
+_SHORT = {
+    "allocated": "alloc",
+    "cached": "cached",
+    "outside": "outsid",
+    "others": "others",
+    "driver": "driver",
+    "unattributed": "unattr",
+    "free": "free",
+}
+
+
+def rule(title: str, cells: int, remark: str = "", *, focused: bool = False) -> Line:
+    """A heading: its title in a thin line, a remark at its right end."""
+    mark = "▸ " if focused else "──"
+    start = (Span(mark, "focus" if focused else "rule"), Span(f" {title} ", "title"))
+    end = (Span(f" {remark} ", "dim"), Span("──", "rule")) if remark else ()
+    return ends(start, end, cells, "─")
+
+
+def header(state: RunState, cells: int) -> Line:
+    """The first line: which run, how far, where; SIMULATED or RECORDED at its right end."""
+    facts = state.facts
+    role = "failure" if facts.exit_code not in (None, 0) else present.life_role(facts.life)
+    start = [Span(f" {clean(facts.run)}", "strong"), Span("  "), Span(present.run_sentence(state), role)]
+    if facts.host:
+        start.append(Span(f"  on {clean(facts.host)}", "dim"))
+    word = present.badge(facts)
+    if not word:
+        return (
+            ends(start, (Span(clean(" ".join(facts.command)) + " ", "dim"),), cells)
+            if cells >= 120
+            else (fit(start, cells))
+        )
+    return ends(start, (Span(f" {word} ", "badge"),), cells)
+
+
+def devices_full(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
+    """Every device as a block of lines: title, bar, terms, remarks."""
+    return [device_block(device, state, cells, device.index == selected) for device in state.devices]
+
+
+def device_block(device: DeviceState, state: RunState, cells: int, selected: bool = False) -> list[Line]:
+    """One device: title with usage, the ledger bar, its seven terms and what must be known about them."""
+    terms = present.device_terms(device, state)
+    usage = present.device_usage(device)
+    mark = Span("▸ ", "focus") if selected else Span("──", "rule")
+    title = ends(
+        (mark, Span(f" {present.device_title(device)} ", "title")),
+        (Span(f" {usage} ", "text"), Span("──", "rule")),
+        cells,
+        "─",
+    )
+    total, _ = present.device_total(device)
+    figures = [(term.key, term.bytes) for term in terms]
+    lines = [title, fit((Span(" "), *bar(figures, total, cells - 2)), cells)]
+    cell = _CELL if cells < 8 * _CELL else min(22, cells // 7)
+    per_row = max(1, cells // cell)
+    shown = [term_spans(term, cell - 1) for term in terms]
+    for start in range(0, len(shown), per_row):
+        row = [span for spans in shown[start : start + per_row] for span in (Span(" "), *spans)]
+        if start + per_row >= len(shown) and len(shown) - start < per_row:
+            row.append(Span("  GiB", "dim"))
+        lines.append(fit(row, cells))
+    lines += [
+        fit((Span(f"   {remark}", "remark"),), cells) for remark in present.device_remarks(device, state)
+    ]
+    return lines
+
+
+def term_spans(term: present.TermView, cells: int) -> tuple[Span, ...]:
+    """Glyph, name and figure of one term in exactly ``cells`` cells."""
+    figure = f"{'≥' if term.note and not term.missing and 'known' in term.note else ''}{term.figure}"
+    number = right(figure, 7)
+    role = "missing" if term.missing else "text" if term.bytes else "dim"
+    if term.bytes is not None and term.bytes < 0:
+        role = "warning"
+    if term.key == "unattributed" and term.bytes:
+        role = "warning" if term.label == "unattributed" else role
+    label = left(term.label if len(term.label) <= cells - 9 else cut(term.label, cells - 9), cells - 9)
+    return (Span(TEXTURE[term.key], term.key), Span(f" {label}", "dim"), Span(number, role))
+
+
+def devices_compact(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
+    """Devices as a table of one row each, with a head that names the terms by glyph."""
+    column = 7
+    numbers = column * len(TERMS)
+    room = cells - numbers - 5
+    head = [Span(" GPU" if room >= 8 else " GP", "dim")]
+    head.append(Span(" " * max(0, room), "dim"))
+    head.append(Span(" ", "dim"))
+    for key in TERMS:
+        name = _SHORT[key][: column - 2]
+        head += [Span(" " * (column - 1 - len(name))), Span(TEXTURE[key], key), Span(name, "dim")]
+    rows = [_compact_row(device, state, cells, room, column, selected) for device in state.devices]
+    return [[fit(head, cells)], *([row] for row in rows)]
+
+
+def _compact_row(
+    device: DeviceState, state: RunState, cells: int, room: int, column: int, selected: int | None
+) -> Line:
+    terms = present.device_terms(device, state)
+    total, _ = present.device_total(device)
+    spans = [
+        Span("▸" if device.index == selected else " ", "focus"),
+        Span(right(str(device.index), 3) + " ", "title"),
+    ]
+    if room > 0:
+        spans += bar([(term.key, term.bytes) for term in terms], total, room)
+    for term in terms:
+        role = "missing" if term.missing else "text" if term.bytes else "dim"
+        if term.key == "unattributed" and term.bytes:
+            role = "warning"
+        spans.append(Span(right(term.figure, column), role))
+    return fit(spans, cells)
+
+
+def rank_lines(state: RunState, cells: int) -> list[Line]:
+    """One line for each rank: where, step, counters, phase, remarks."""
+    rows = present.rank_rows(state)
+    if not rows:
+        waiting = "no process of this run has used PyTorch yet" if state.facts.ended_ns is None else "none"
+        return [fit((Span(f"   {waiting}", "dim"),), cells)]
+    name = max(len(row.title) for row in rows)
+    step = max(len(row.step) for row in rows)
+    speed = max(len(row.speed) for row in rows)
+    where = max(len(row.where) for row in rows)
+    lines = []
+    for row in rows:
+        spans = [
+            Span(f"   {left(row.title, name)}  ", "strong"),
+            Span(f"GPU {left(row.where or '—', where)}  "),
+        ]
+        if step:
+            spans.append(Span(f"{left(row.step, step)}  "))
+        if speed and cells >= 100:
+            spans.append(Span(f"{right(row.speed, speed)}  ", "dim"))
+        if cells >= 70:
+            figures = f"{units.format_gib(row.allocated_bytes)} of {units.format_gib(row.reserved_bytes)}"
+            spans.append(Span(f"{right(figures, 14)} GiB  ", "text"))
+        spans.append(Span(row.phase, row.role if row.role != "text" else "phase"))
+        if row.note:
+            spans.append(
+                Span(f"{'  ' if row.phase else ''}{row.note}", row.role if row.role != "text" else "warning")
+            )
+        lines.append(fit(spans, cells))
+    return lines
+
+
+def process_lines(state: RunState, cells: int) -> list[Line]:
+    """One line for each process on a card: ours by rank, everybody else by user."""
+    rows = present.process_rows(state)
+    if not rows:
+        why = state.driver_reason.value if state.driver_reason is not None else "none that the driver names"
+        return [fit((Span(f"   {why}", "dim"),), cells)]
+    who = min(12, max(len(row.who) for row in rows))
+    pid = max(len(str(row.pid)) for row in rows)
+    lines = []
+    for row in rows:
+        figure = f"{right(units.format_gib(row.used_bytes), 6)} GiB" if not row.why else f"— ({row.why})"
+        lines.append(
+            fit(
+                (
+                    Span(f"   GPU {left(str(row.device), 2)} ", "text"),
+                    Span(f"{left(row.who, who)}  ", "strong" if row.ours else "others"),
+                    Span(f"{right(str(row.pid), pid)}  ", "dim"),
+                    Span(f"{left(figure, 10)}  ", "missing" if row.why else "text"),
+                    Span(f"{left(row.growth, 14)}  " if cells >= 70 else "", "warning"),
+                    Span(row.command, "dim"),
+                ),
+                cells,
+            )
+        )
+    return lines
+
+
+def event_lines(state: RunState, cells: int) -> list[Line]:
+    """Notes on the recording first, then events, the latest on top."""
+    lines = [fit((Span(f"   {text}", role),), cells) for role, text in present.run_notes(state)]
+    for event in reversed(state.events):
+        moment = present.wall_clock(state.facts, event.t_ns)
+        spans = (
+            Span(f"   {moment}  ", "dim"),
+            Span(present.event_sentence(event), present.event_role(event)),
+        )
+        lines.append(fit(spans, cells))
+    return lines or [fit((Span("   nothing yet", "dim"),), cells)]

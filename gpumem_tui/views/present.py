@@ -1,0 +1,409 @@
+"""From a run's state to what people read: terms, rows, sentences. Shared by every view.
+
+Owns the words, the sums over ranks and the reasons; formats figures through
+``units`` only. Refuses widths, colours and layout, and never makes a figure of its
+own: a missing one stays missing, with its reason.
+"""
+
+import time
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from gpumem_tui import units
+from gpumem_tui.analysis.ledger import Basis, Term
+from gpumem_tui.analysis.state import (
+    DeviceState,
+    Event,
+    Life,
+    ProcessRow,
+    RankState,
+    RunFacts,
+    RunState,
+    Severity,
+)
+from gpumem_tui.records import Reason
+from gpumem_tui.views.text import clean
+
+STALE_NS = 5_000_000_000
+"""A figure older than this is shown with its age; younger ones stand for now."""
+
+LONG_NS = 10_000_000_000
+"""A phase open for longer than this is shown with how long."""
+
+LABELS = {
+    "allocated": "allocated",
+    "cached": "cached",
+    "outside": "outside",
+    "others": "others",
+    "driver": "driver",
+    "unattributed": "unattributed",
+    "free": "free",
+}
+
+_MERGED = {
+    "outside PyTorch of our ranks": "outside",
+    "allocators of our ranks": "allocated + cached",
+    "other processes": "others",
+    "other processes without a figure": "others without a figure",
+    "driver-reserved": "driver",
+}
+
+MEANINGS = {
+    "allocated": "live tensors of our ranks (PyTorch allocated_bytes)",
+    "cached": "reserved by PyTorch's allocator and not in a live tensor (reserved − allocated)",
+    "outside": "our processes beyond PyTorch's allocator: CUDA context, NCCL, graphs, other libraries",
+    "others": "other processes on this card, as the driver names them",
+    "driver": "reserved by the driver for itself",
+    "unattributed": "used, and named by nobody: the residual of everything else",
+    "free": "free, as the driver says",
+}
+"""What each term means, in one clause."""
+
+
+class TermView(msgspec.Struct, frozen=True):
+    """One term of a device's ledger, summed over our ranks or the other processes."""
+
+    key: str
+    label: str
+    bytes: int | None
+    note: str
+    """Why it is missing, how many of several are known, or what was merged; empty if all is well."""
+    source: str
+    basis: Basis
+    age_ns: int | None
+    """Age of the oldest figure in it, at the moment of the state; None where nothing was read."""
+    missing: bool
+
+    @property
+    def figure(self) -> str:
+        """In GiB, without the unit; ``—`` where missing."""
+        return units.format_gib(self.bytes)
+
+
+def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
+    """The seven terms of a device, always all and in the same order.
+
+    Where the driver does not tell processes apart, *unattributed* is the one merged
+    term, its note says of what, and the terms in it are missing with their reason.
+    """
+    ledger = device.ledger
+    merged = ledger.merged_label.split(" + ") if ledger.merged is not None else []
+    ours = [(_who(s.rank, s.pid), s) for s in ledger.ranks]
+    no_rank = Reason.NOT_READ_YET if not state.ranks and state.facts.ended_ns is None else None
+
+    def rank_sum(key: str) -> TermView:
+        named = [(who, getattr(share, key)) for who, share in ours]
+        return _sum(key, named, state.now_ns, no_rank, "no rank of this run on this card")
+
+    nobody = None
+    if ledger.total.bytes is None:
+        nobody = ledger.total.reason
+    elif "other processes" in merged:
+        nobody = next((s.used.reason for s in ledger.ranks if s.used.reason is not None), Reason.HIDDEN)
+    others = [(clean(o.name) or f"pid {o.pid}", o.used) for o in ledger.others]
+    reserved = ledger.driver_reserved
+    rest, label = ledger.unattributed, LABELS["unattributed"]
+    note = _note(rest)
+    if ledger.merged is not None:
+        rest, label = ledger.merged, "merged"
+        note = " + ".join(_MERGED.get(name, name) for name in merged)
+    return (
+        rank_sum("allocated"),
+        rank_sum("cached"),
+        rank_sum("outside"),
+        _sum("others", others, state.now_ns, nobody, "no other process"),
+        _term("driver", LABELS["driver"], reserved, _note(reserved), state.now_ns),
+        _term("unattributed", label, rest, note, state.now_ns),
+        _term("free", LABELS["free"], ledger.free, _note(ledger.free), state.now_ns),
+    )
+
+
+def _who(rank: int | None, pid: int) -> str:
+    return f"pid {pid}" if rank is None else f"rank {rank}"
+
+
+def _note(term: Term) -> str:
+    reason = term.reason.value if term.reason is not None else ""
+    return ": ".join(clean(part) for part in (reason, term.detail or "") if part)
+
+
+def _term(key: str, label: str, term: Term, note: str, now_ns: int) -> TermView:
+    age = None if term.t_ns is None else max(0, now_ns - term.t_ns)
+    return TermView(key, label, term.bytes, note, term.source, term.basis, age, term.bytes is None)
+
+
+def _sum(
+    key: str, terms: Sequence[tuple[str, Term]], now_ns: int, absent: Reason | None, nothing: str
+) -> TermView:
+    """A sum over holders. ``absent`` tells why there may be holders that nobody names."""
+    if not terms:
+        if absent is not None:
+            return TermView(key, LABELS[key], None, absent.value, "", Basis.OBSERVED, None, True)
+        return TermView(key, LABELS[key], 0, "", nothing, Basis.OBSERVED, None, False)
+    known = [term for _, term in terms if term.bytes is not None]
+    unknown = [(who, term) for who, term in terms if term.bytes is None]
+    times = [term.t_ns for term in known if term.t_ns is not None]
+    age = max(0, now_ns - min(times)) if times else None
+    first = terms[0][1] if not known else known[0]
+    source = first.source if len(known) < 2 else f"Σ {first.source}"
+    if not known:
+        return TermView(key, LABELS[key], None, _note(first), source, first.basis, None, True)
+    note = ""
+    if unknown:
+        note = f"{len(known)} of {len(terms)} known; {unknown[0][0]}: {_note(unknown[0][1])}"
+    elif absent is not None:
+        note = absent.value
+    total = sum(term.bytes for term in known if term.bytes is not None)
+    return TermView(key, LABELS[key], total, note, source, first.basis, age, False)
+
+
+def device_total(device: DeviceState) -> tuple[int | None, str]:
+    """Bytes of the whole card and whose word it is; PyTorch's where the driver gives none."""
+    if device.ledger.total.bytes is not None:
+        return device.ledger.total.bytes, "driver"
+    return device.torch_total_bytes, "PyTorch"
+
+
+def device_title(device: DeviceState) -> str:
+    """``GPU 0  NVIDIA A100-SXM4-40GB``."""
+    return f"GPU {device.index}  {clean(device.name or device.uuid or 'name not known')}"
+
+
+def device_usage(device: DeviceState) -> str:
+    """How full the card is, in words: ``31.20 of 39.50 GiB used``."""
+    total, whose = device_total(device)
+    used = device.ledger.device_used
+    if used.bytes is None:
+        why = f"device used — ({_note(used)})"
+        return why if total is None else f"{why} of {units.format_gib(total)} GiB ({whose})"
+    share = units.format_share(used.bytes, total)
+    text = f"{units.format_gib(used.bytes)} of {units.format_gib(total)} GiB used  {share}"
+    return f"{text}  {used.detail}" if used.detail else text
+
+
+def device_remarks(device: DeviceState, state: RunState) -> list[str]:
+    """What must be known to read this device's figures: reasons, merges, skew, staleness."""
+    remarks = []
+    terms = device_terms(device, state)
+    by_note: dict[str, list[str]] = {}
+    for term in terms:
+        if term.note and not (term.key == "driver" and device.ledger.merged is not None):
+            by_note.setdefault(term.note, []).append(term.label)
+    for note, labels in by_note.items():
+        if labels == ["merged"]:
+            remarks.append(f"merged, because nobody tells them apart here: {note}")
+        else:
+            remarks.append(f"{', '.join(labels)}: {note}")
+    for share in device.ledger.ranks:
+        if share.skewed and share.skew_ns is not None:
+            apart = units.format_seconds(abs(share.skew_ns) / 1e9)
+            remarks.append(f"{_who(share.rank, share.pid)}: outside joins readings {apart} apart")
+    if state.facts.live and state.facts.ended_ns is None:
+        stale = [t for t in terms if t.age_ns is not None and t.age_ns > STALE_NS]
+        if stale:
+            oldest = max(t.age_ns for t in stale if t.age_ns is not None)
+            names = "figures" if len(stale) == len(terms) else ", ".join(t.label for t in stale)
+            remarks.append(f"{names}: read {coarse(oldest)} ago")
+    return remarks
+
+
+def coarse(span_ns: int) -> str:
+    """A duration in steps that rarely change, for screens that must not tick."""
+    seconds = span_ns // 1_000_000_000
+    if seconds < 60:
+        return units.format_seconds(max(seconds // 10 * 10, 5)) if seconds >= 5 else "some seconds"
+    if seconds < 3600:
+        return f"{seconds // 60} min"
+    return units.format_seconds(seconds // 60 * 60)
+
+
+def badge(facts: RunFacts) -> str:
+    """SIMULATED or RECORDED, with what; empty for real cards."""
+    words = []
+    if facts.simulated is not None:
+        words.append(f"SIMULATED {clean(facts.simulated)}")
+    if facts.recorded:
+        words.append("RECORDED")
+    return "  ".join(words)
+
+
+def assumptions(facts: RunFacts) -> list[str]:
+    """What the simulated card assumes, one to a line."""
+    return [f"{clean(name)}: {clean(value)}" for name, value in facts.assumptions]
+
+
+def wall_clock(facts: RunFacts, t_ns: int, *, seconds: bool = True) -> str:
+    """A moment of the run as the local time of day."""
+    moment = time.localtime((facts.started_wall_ns + t_ns - facts.started_ns) / 1e9)
+    return time.strftime("%H:%M:%S" if seconds else "%H:%M", moment)
+
+
+def run_sentence(state: RunState) -> str:
+    """How far the run is, without a ticking clock: ``running since 14:02``."""
+    facts = state.facts
+    if facts.ended_ns is not None:
+        took = units.format_seconds((facts.ended_ns - facts.started_ns) / 1e9)
+        ending = clean(facts.ending) if facts.ending else facts.life.value
+        return f"{ending}, after {took}"
+    life = {Life.STARTING: "starting", Life.SILENT: "silent", Life.LOST: "lost without a word"}
+    word = life.get(facts.life, "running")
+    elapsed = state.now_ns - facts.started_ns
+    since = f" since {wall_clock(facts, facts.started_ns, seconds=False)}"
+    return word + since + (f", {coarse(elapsed)}" if elapsed >= 60_000_000_000 else "")
+
+
+def life_role(life: Life) -> str:
+    """The role in which a life is drawn."""
+    if life in (Life.FAILED, Life.LOST):
+        return "failure"
+    return "warning" if life is Life.SILENT else "text"
+
+
+def run_notes(state: RunState) -> list[tuple[str, str]]:
+    """What people must know about this recording, as (role, sentence); usually nothing."""
+    notes = []
+    facts, health = state.facts, state.health
+    if state.driver_reason is not None:
+        notes.append(("warning", f"no driver readings: {state.driver_reason.value}"))
+    if facts.ended_ns is None and facts.recorder in (Life.LOST, Life.FAILED, Life.SILENT):
+        notes.append(
+            (
+                "warning",
+                f"the recorder is {facts.recorder.value}: driver figures stand still",
+            )
+        )
+    if facts.ended_ns is None and facts.keeper in (Life.LOST, Life.FAILED):
+        notes.append(("warning", "the keeper is gone: how this run ends will not be known"))
+    if health.corrupt_lines:
+        notes.append(("warning", f"{health.corrupt_lines} unreadable lines in the recording, skipped"))
+    if health.unknown_lines:
+        notes.append(("dim", f"{health.unknown_lines} lines of a newer version, skipped"))
+    if health.dropped:
+        notes.append(("warning", f"{health.dropped} readings could not be written"))
+    notes.extend(("warning", clean(note)) for note in health.notes)
+    return notes
+
+
+class RankView(msgspec.Struct, frozen=True):
+    """One rank, as one row."""
+
+    title: str
+    where: str
+    """The GPUs that it holds."""
+    step: str
+    phase: str
+    allocated_bytes: int | None
+    reserved_bytes: int | None
+    note: str
+    role: str
+    pid: int
+    speed: str
+
+
+def rank_rows(state: RunState) -> list[RankView]:
+    """Every process of the workload that speaks, by rank."""
+    indices = {device.uuid: device.index for device in state.devices if device.uuid is not None}
+    order = sorted(state.ranks, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
+    return [_rank_row(rank, indices, state.now_ns) for rank in order]
+
+
+def _rank_row(rank: RankState, indices: dict[str, int], now_ns: int) -> RankView:
+    places = []
+    for level in rank.levels:
+        index = None if level.uuid is None else indices.get(level.uuid)
+        places.append(f"cuda:{level.ordinal}" if index is None else str(index))
+    phase = " › ".join(_span_name(span.phase, span.name) for span in rank.spans)
+    if rank.spans and rank.life is Life.RUNNING and now_ns - rank.spans[-1].since_ns > LONG_NS:
+        phase += f", {coarse(now_ns - rank.spans[-1].since_ns)}"
+    notes = [clean(word) for word in rank.words]
+    if rank.life not in (Life.RUNNING, Life.ENDED):
+        notes.insert(0, rank.life.value)
+        if rank.life is Life.SILENT:
+            notes[0] = f"silent for {coarse(now_ns - rank.spoke_ns)}"
+    elif rank.life is Life.ENDED:
+        phase = "ended"
+    retries = sum(level.alloc_retries or 0 for level in rank.levels)
+    if retries:
+        notes.append("1 allocation retry" if retries == 1 else f"{retries} allocation retries")
+    return RankView(
+        title=_who(rank.rank, rank.pid),
+        where=",".join(places),
+        step="" if rank.step is None else f"step {rank.step}",
+        phase=phase,
+        allocated_bytes=_total(level.allocated_bytes for level in rank.levels),
+        reserved_bytes=_total(level.reserved_bytes for level in rank.levels),
+        note="; ".join(notes),
+        role=life_role(rank.life),
+        pid=rank.pid,
+        speed="" if rank.steps_per_second is None else f"{rank.steps_per_second:.3g}/s",
+    )
+
+
+def _span_name(phase: str, name: str) -> str:
+    return clean(phase) if name in ("", phase) else f"{clean(phase)} {clean(name)}"
+
+
+def _total(values: Iterable[int | None]) -> int | None:
+    """A sum, missing as soon as one part of it is."""
+    listed = list(values)
+    known = [value for value in listed if value is not None]
+    return sum(known) if known and len(known) == len(listed) else None
+
+
+class ProcessView(msgspec.Struct, frozen=True):
+    """One process on one card, as one row."""
+
+    device: int
+    pid: int
+    who: str
+    """``rank 0`` for ours, the user's name for others."""
+    used_bytes: int | None
+    why: str
+    """Why its figure is missing; empty where it is there."""
+    growth: str
+    command: str
+    ours: bool
+
+
+def process_rows(state: RunState) -> list[ProcessView]:
+    """Who holds the cards: by device, ours first, then by size."""
+    order = sorted(state.processes, key=lambda p: (p.device, not p.ours, -(p.used_bytes or 0), p.pid))
+    return [_process_row(process) for process in order]
+
+
+def _process_row(process: ProcessRow) -> ProcessView:
+    growth = ""
+    if process.growth_bytes:
+        sign = "+" if process.growth_bytes > 0 else ""
+        growth = f"{sign}{units.format_bytes(process.growth_bytes)}/min"
+    command = clean(process.command or process.name)
+    if not process.visible:
+        command = "not visible from here (another container or pid namespace)"
+    who = _who(process.rank, process.pid) if process.ours and process.rank is not None else ""
+    return ProcessView(
+        device=process.device,
+        pid=process.pid,
+        who=who or ("ours" if process.ours else clean(process.user) or "other"),
+        used_bytes=process.used_bytes,
+        why=process.reason.value if process.reason is not None else "",
+        growth=growth,
+        command=command,
+        ours=process.ours,
+    )
+
+
+def event_role(event: Event) -> str:
+    """The role in which an event is drawn."""
+    return {Severity.INFO: "text", Severity.WARNING: "warning", Severity.FAILURE: "failure"}[event.severity]
+
+
+def event_sentence(event: Event) -> str:
+    """What happened and to whom."""
+    where = []
+    if event.rank is not None:
+        where.append(f"rank {event.rank}")
+    if event.device is not None:
+        where.append(f"GPU {event.device}")
+    text = clean(event.text)
+    return f"{', '.join(where)}: {text}" if where else text

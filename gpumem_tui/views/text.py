@@ -1,0 +1,156 @@
+"""Lines of text whose parts have a meaning: the small alphabet that all views draw with.
+
+A :class:`Span` is text with a *role* (what it means, never a colour); a line is a
+tuple of spans. Owns cell widths, fitting, the textures of the ledger's terms and
+the one-to-one translation to ASCII. Refuses colours and control characters.
+"""
+
+import unicodedata
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """A piece of one line: its text, and what it means."""
+
+    text: str
+    role: str = "text"
+    """A key of a palette (``allocated``, ``dim`` …), or ``a/b``: drawn in ``a`` on ``b``."""
+
+
+Line = tuple[Span, ...]
+
+TERMS = ("allocated", "cached", "outside", "others", "driver", "unattributed", "free")
+"""The ledger's terms in the order in which every view shows them; each is a role too."""
+
+TEXTURE = {
+    "allocated": "█",
+    "cached": "▓",
+    "outside": "▒",
+    "others": "╳",
+    "driver": "┃",
+    "unattributed": "?",
+    "free": "·",
+    "used": "░",
+}
+"""One glyph for each term, so that a bar reads without colour. All are one cell wide."""
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+
+_ASCII = dict(
+    zip(
+        "█▓▒░╳┃·—−–─│┤└┴┄▸▲↑↓≥≤×µΣ›…°●‖▁▂▃▄▅▆▇",
+        "#=o:x|.----||++->^^v><xuS>~ *=___####",
+        strict=True,
+    )
+)
+"""One ASCII character for each of our glyphs."""
+
+
+def width(text: str) -> int:
+    """Cells that a terminal uses for this text."""
+    if text.isascii():
+        return len(text)
+    return sum(_cells(char) for char in text)
+
+
+def _cells(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def clean(text: str) -> str:
+    """Text of other people (names, commands, messages) without control or direction characters."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_harmless(char) for char in text)
+
+
+def _harmless(char: str) -> str:
+    if char in "\t\n\r":
+        return " "
+    return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char)[0] == "C" else char
+
+
+def cut(text: str, cells: int) -> str:
+    """Text in at most ``cells`` cells; what was cut is told by an ellipsis."""
+    if cells <= 0:
+        return ""
+    if width(text) <= cells:
+        return text
+    kept, used = [], 0
+    for char in text:
+        used += _cells(char)
+        if used > cells - 1:
+            break
+        kept.append(char)
+    return "".join(kept) + "…"
+
+
+def left(text: str, cells: int) -> str:
+    """Text cut or padded to ``cells`` cells, on the left of them."""
+    text = cut(text, cells)
+    return text + " " * (cells - width(text))
+
+
+def right(text: str, cells: int) -> str:
+    """Text cut or padded to ``cells`` cells, on the right of them."""
+    text = cut(text, cells)
+    return " " * (cells - width(text)) + text
+
+
+def line_width(line: Line) -> int:
+    """Cells of a whole line."""
+    return sum(width(span.text) for span in line)
+
+
+def fit(line: Iterable[Span], cells: int) -> Line:
+    """A line of exactly ``cells`` cells: padded with spaces, or cut with an ellipsis."""
+    fitted: list[Span] = []
+    rest = cells
+    spans = tuple(line)
+    if line_width(spans) > cells:
+        for span in spans:
+            if width(span.text) >= rest and rest > 0:
+                fitted.append(Span(left(cut(span.text + " …", rest), rest), span.role))
+                return tuple(fitted)
+            fitted.append(span)
+            rest -= width(span.text)
+        return tuple(fitted)
+    fitted.extend(spans)
+    rest -= line_width(spans)
+    if rest > 0:
+        fitted.append(Span(" " * rest))
+    return tuple(fitted)
+
+
+def ends(
+    start: Iterable[Span], end: Iterable[Span], cells: int, filler: str = " ", role: str = "rule"
+) -> Line:
+    """One part at the left, the other at the right, a filler between; the left part gives way."""
+    start, end = tuple(start), tuple(end)
+    room = cells - line_width(end)
+    if room < 1:
+        return fit(start, cells)
+    gap = room - line_width(start)
+    if gap < 0:
+        return fit((*fit(start, room), *end), cells)
+    return fit((*start, Span(filler * gap, role), *end), cells)
+
+
+def plain(line: Iterable[Span]) -> str:
+    """The line's text alone."""
+    return "".join(span.text for span in line)
+
+
+def to_ascii(text: str) -> str:
+    """The same text in ASCII, cell by cell, so that nothing moves."""
+    if text.isascii():
+        return text
+    return "".join(char if char.isascii() else _ASCII.get(char, "?" * _cells(char)) for char in text)
+
+
+def ascii_line(line: Line) -> Line:
+    """The same line in ASCII, cell by cell."""
+    return tuple(Span(to_ascii(span.text), span.role) for span in line)

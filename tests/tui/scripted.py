@@ -1,0 +1,287 @@
+"""A scripted feed and the pictures it hands out: any number of devices, ranks, faults, at any moment."""
+
+import array
+import math
+import threading
+
+import msgspec
+
+from gpumem_tui.analysis import ledger as books
+from gpumem_tui.analysis.ledger import Counters, DriverProcess, DriverReading
+from gpumem_tui.analysis.state import (
+    Curve,
+    DeviceState,
+    Event,
+    Health,
+    Levels,
+    Life,
+    OpenSpan,
+    ProcessRow,
+    RankState,
+    RunFacts,
+    RunState,
+    Series,
+    Severity,
+)
+from gpumem_tui.records import Reason
+from gpumem_tui.units import GIB, MIB
+from gpumem_tui.views.feed import Stop
+
+SECOND = 1_000_000_000
+START = 1_000 * SECOND
+CONTEXT = 460 * MIB
+DRIVER_RESERVED = 512 * MIB
+FOREIGN = 6 * GIB
+
+
+def facts(**changes) -> RunFacts:
+    base = RunFacts(
+        run="bert-ft",
+        path="/runs/bert-ft",
+        command=("python", "train.py", "--bf16"),
+        host="node17",
+        user="ada",
+        started_wall_ns=1_796_000_400 * SECOND,
+        started_ns=START,
+        life=Life.RUNNING,
+        ending=None,
+        exit_code=None,
+        ended_ns=None,
+        interactive=True,
+        simulated=None,
+        assumptions=(),
+        recorded=False,
+        labels=(),
+        recorder=Life.RUNNING,
+        keeper=Life.RUNNING,
+        live=True,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def levels_at(second: float, rank: int) -> tuple[int, int]:
+    """Allocated and reserved bytes of a training that breathes with its steps."""
+    wave = (math.sin(second * 1.3 + rank) + 1) / 2
+    growth = min(1.0, second / 40)
+    allocated = int((3.2 + 6.4 * growth * (0.55 + 0.45 * wave)) * GIB)
+    reserved = int((3.6 + 8.0 * growth) * GIB) // (2 * MIB) * 2 * MIB
+    return min(allocated, reserved), reserved
+
+
+def series(seconds: int, value, every: float = 0.5, gap: tuple[int, int] = (0, 0)) -> Series:
+    moments = [i * every for i in range(int(seconds / every) + 1)]
+    moments = [m for m in moments if not gap[0] <= m < gap[1]]
+    times = array.array("q", [START + int(m * SECOND) for m in moments])
+    values = array.array("q", [value(m) for m in moments])
+    return Series(times, times, values, values, values)
+
+
+def device(
+    index: int, seconds: int, *, foreign: int = 0, gap: tuple[int, int] = (0, 0), **reading
+) -> DeviceState:
+    total = 24 * GIB
+    now = START + seconds * SECOND
+    allocated, reserved = levels_at(seconds, index)
+    pid = 4700 + index
+    processes = [DriverProcess(pid, reserved + CONTEXT, name="python", user="ada")]
+    if foreign:
+        processes.append(DriverProcess(9000 + index, foreign, name="notebook", user="bob"))
+    used = sum(p.used_bytes for p in processes)
+    driver = DriverReading(
+        t_ns=now,
+        total_bytes=total,
+        free_bytes=total - used - DRIVER_RESERVED,
+        driver_reserved_bytes=DRIVER_RESERVED,
+        processes_t_ns=now,
+        processes=tuple(processes),
+    )
+    driver = msgspec.structs.replace(driver, **reading)
+    counters = Counters(pid, index, now, allocated, reserved)
+    return DeviceState(
+        index=index,
+        uuid=f"uuid-{index}",
+        name="NVIDIA A10G",
+        pci=None,
+        ledger=books.ledger(driver, [counters]),
+        utilization=97,
+        temperature=61,
+        power_mw=None,
+        load_reason=None,
+        driver_used=series(
+            seconds, lambda m: levels_at(m, index)[1] + CONTEXT + DRIVER_RESERVED + foreign, gap=gap
+        )
+        if driver.total_bytes is not None
+        else Series.empty(),
+        curves=(
+            Curve(
+                pid,
+                index,
+                series(seconds, lambda m: levels_at(m, index)[0], gap=gap),
+                series(seconds, lambda m: levels_at(m, index)[1], gap=gap),
+            ),
+        ),
+        ours=True,
+        torch_total_bytes=total - DRIVER_RESERVED,
+    )
+
+
+def rank(index: int, seconds: int, **changes) -> RankState:
+    now = START + seconds * SECOND
+    allocated, reserved = levels_at(seconds, index)
+    base = RankState(
+        pid=4700 + index,
+        started_ticks=1,
+        rank=index,
+        local_rank=index,
+        world_size=None,
+        life=Life.RUNNING,
+        spoke_ns=now,
+        spans=(
+            OpenSpan("train", "", START, None),
+            OpenSpan(("forward", "backward", "optimizer")[seconds % 3], "", now - SECOND, seconds * 2),
+        ),
+        step=seconds * 2,
+        steps_per_second=2.0,
+        levels=(Levels(0, f"uuid-{index}", now, allocated, reserved, 0, 0),),
+        backend="cuda",
+        torch_version="2.9.0",
+        allocator="native",
+        words=(),
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def picture(seconds: int = 60, count: int = 1, *, foreign: int = FOREIGN, gap=(0, 0), **changes) -> RunState:
+    """A run of ``count`` ranks on as many cards, ``seconds`` after its start, a stranger on card 0."""
+    devices = tuple(device(i, seconds, foreign=foreign if i == 0 else 0, gap=gap) for i in range(count))
+    processes = []
+    for one in devices:
+        for share in one.ledger.ranks:
+            processes.append(
+                _row(
+                    one.index, share.pid, share.rank, True, "python train.py --bf16", "ada", share.used.bytes
+                )
+            )
+        for other in one.ledger.others:
+            processes.append(
+                _row(
+                    one.index, other.pid, None, False, "jupyter-lab", other.user, other.used.bytes, 512 * MIB
+                )
+            )
+    events = [
+        Event(START, Severity.INFO, "started"),
+        Event(START + 8 * SECOND, Severity.INFO, "first optimizer step", rank=0),
+    ]
+    if foreign:
+        events.append(
+            Event(START + 30 * SECOND, Severity.WARNING, "bob's notebook appeared with 6.00 GiB", device=0)
+        )
+    base = RunState(
+        facts=facts(),
+        now_ns=START + seconds * SECOND,
+        devices=devices,
+        ranks=tuple(rank(i, seconds) for i in range(count)),
+        phases=(),
+        processes=tuple(processes),
+        events=tuple(e for e in events if e.t_ns <= START + seconds * SECOND),
+        host=None,
+        output_bytes=0,
+        health=Health(),
+        driver_reason=None,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def _row(device_index, pid, rank_number, ours, command, user, used, growth=None) -> ProcessRow:
+    return ProcessRow(
+        device=device_index,
+        pid=pid,
+        rank=rank_number,
+        ours=ours,
+        name=command.split()[0],
+        user=user,
+        command=command,
+        used_bytes=used,
+        reason=None if used is not None else Reason.HIDDEN,
+        growth_bytes=growth,
+        since_ns=START,
+        visible=True,
+        kind="C",
+        rss_bytes=None,
+    )
+
+
+def ended(seconds: int = 60, count: int = 1, *, code: int = 0) -> RunState:
+    """The same run after its end."""
+    state = picture(seconds, count)
+    over = facts(
+        life=Life.FAILED if code else Life.ENDED,
+        ending=f"exit code {code}",
+        exit_code=code,
+        ended_ns=state.now_ns,
+    )
+    event = Event(state.now_ns, Severity.FAILURE if code else Severity.INFO, f"ended with exit code {code}")
+    return msgspec.structs.replace(state, facts=over, events=(*state.events, event))
+
+
+def simulated(seconds: int = 60, count: int = 1) -> RunState:
+    """The same run on simulated cards."""
+    assumed = (("CUDA context", "460 MiB"), ("driver reserved", "512 MiB"))
+    return picture(seconds, count, facts=facts(simulated=f"{count} × 24 GiB", assumptions=assumed))
+
+
+def without_driver(seconds: int = 60) -> RunState:
+    """A machine where no driver can be asked."""
+    one = device(
+        0,
+        seconds,
+        t_ns=None,
+        total_bytes=None,
+        free_bytes=None,
+        driver_reserved_bytes=None,
+        reason=Reason.NO_DRIVER,
+        processes=(),
+        processes_t_ns=None,
+    )
+    return picture(seconds, foreign=0, devices=(one,), processes=(), driver_reason=Reason.NO_DRIVER)
+
+
+def hidden_processes(seconds: int = 60) -> RunState:
+    """A container: the driver tells how much is used, and not by whom."""
+    one = device(0, seconds, processes=(), processes_reason=Reason.HIDDEN)
+    return picture(seconds, foreign=0, devices=(one,), processes=())
+
+
+class ScriptedFeed:
+    """Hands out pictures in turn, then the last one for ever; remembers what it was asked to do."""
+
+    def __init__(self, *pictures: RunState, output: bytes = b"", error: Exception | None = None):
+        self.pictures = list(pictures)
+        self.output = output
+        self.error = error
+        self.stopped: list[Stop] = []
+        self.typed = b""
+        self.reads = 0
+        self.read_sizes: list[int] = []
+        self.lock = threading.Lock()
+
+    def read(self) -> RunState:
+        with self.lock:
+            self.reads += 1
+            if self.error is not None:
+                raise self.error
+            state = self.pictures.pop(0) if len(self.pictures) > 1 else self.pictures[0]
+            if state.output_bytes is None:
+                return state
+            return msgspec.structs.replace(state, output_bytes=len(self.output))
+
+    def read_output(self, start: int, size: int) -> bytes:
+        self.read_sizes.append(size)
+        return self.output[start : start + size]
+
+    def stop(self, how: Stop) -> str:
+        self.stopped.append(how)
+        return f"sent {how.value} to the workload"
+
+    def type_in(self, data: bytes) -> None:
+        self.typed += data
