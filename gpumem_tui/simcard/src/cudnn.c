@@ -9,7 +9,7 @@
 
 enum { ALLOC_FAILED = 1003, NOT_SUPPORTED = 3000, EXECUTION_FAILED = 5000 };
 enum { /* cudnnBackendAttributeName_t */
-    HEURISTIC_RESULTS = 202, CONFIG_WORKSPACE = 303, PLAN_WORKSPACE = 402, ENGINE_INDEX = 1301
+    HEURISTIC_RESULTS = 202, CONFIG_WORKSPACE = 303, CONFIG_SHARED_MEMORY = 304, PLAN_WORKSPACE = 402, ENGINE_INDEX = 1301
 };
 
 struct attribute {
@@ -78,7 +78,7 @@ API int cudnnBackendGetAttribute(struct descriptor *d, int name, int type, int64
     int64_t number = -1, ignored;
     if (!count) count = &ignored;
     if (name == PLAN_WORKSPACE || name == CONFIG_WORKSPACE) number = (int64_t)sc_get(SC_cudnn_workspace);
-    if (name == ENGINE_INDEX) number = 0;
+    if (name == ENGINE_INDEX || name == CONFIG_SHARED_MEMORY) number = 0;
     if (number >= 0) {
         *count = 1;
         if (out && room) memcpy(out, &number, element_size(type));

@@ -1,0 +1,66 @@
+"""Kinds of network and of operation run through on the simulated card, forward and backward."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+WORKLOAD = Path(__file__).with_name("workload_models.py")
+
+TRANSFORMERS = """
+import os, sys
+os.environ["HF_HUB_OFFLINE"] = "1"
+import torch, transformers as tf
+small = dict(vocab_size=128, num_hidden_layers=2)
+config = tf.LlamaConfig(hidden_size=64, intermediate_size=128, num_attention_heads=4, **small)
+net = tf.AutoModelForCausalLM.from_config(config).cuda()
+ids = torch.randint(3, 100, (2, 16), device="cuda")
+opt = torch.optim.AdamW(net.parameters())
+for _ in range(3):
+    net(input_ids=ids, labels=ids).loss.backward()
+    opt.step(); opt.zero_grad()
+for options in (dict(do_sample=False), dict(do_sample=True, top_k=5), dict(num_beams=2)):
+    net.generate(ids, max_new_tokens=8, pad_token_id=0, **options)
+"""
+
+
+def test_networks_and_operations_run_through(simcard):
+    parts = "conv_net transformer data operations linear_algebra sparse recurrent profiler parallel"
+
+    simcard.python(WORKLOAD, *parts.split())
+
+
+@pytest.mark.simcard(compute_capability="9.0")
+def test_networks_run_through_at_compute_capability_9_0(simcard):
+    simcard.python(WORKLOAD, "conv_net", "transformer")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="torchvision is not installed")
+def test_torchvision_runs_through(simcard):
+    simcard.python(WORKLOAD, "vision")
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed")
+def test_transformers_train_and_generate(simcard):
+    simcard.python(TRANSFORMERS, settings={"true_every": 16})
+
+
+def test_numbers_that_no_kernel_computed_are_counted(simcard):
+    simcard.python("""
+        import torch
+        x = torch.tensor([3.5], device="cuda")
+        assert x.item() == 3.5              # put there by a copy: a true number
+    """)
+    before = simcard.device().invented_reads
+
+    simcard.python("""
+        import torch
+        x = torch.ones(8, device="cuda")
+        assert x[x > 0].shape == (0,)       # a mask of zeros
+        assert x.sum().item() == 0
+    """)
+
+    assert before == 0
+    assert simcard.device().invented_reads >= 2
