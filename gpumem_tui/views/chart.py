@@ -16,7 +16,7 @@ import msgspec
 from gpumem_tui import units
 from gpumem_tui.analysis.state import Curve, DeviceState, RunState, Series, Severity
 from gpumem_tui.views import present
-from gpumem_tui.views.text import EIGHTHS, TEXTURE, Line, Span, cut, ends, fit, right
+from gpumem_tui.views.text import EIGHTHS, TEXTURE, Line, Span, ends, fit, right
 
 SECOND_NS = 1_000_000_000
 SPANS_S = (60, 300, 900, 3600, 21600, 0)
@@ -25,7 +25,7 @@ SPANS_S = (60, 300, 900, 3600, 21600, 0)
 _COLUMN_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _GUTTER = 8
 
-LEVELS = (("used", "used"), ("reserved", "cached"), ("allocated", "allocated"))
+LEVELS = (("device used", "used"), ("reserved", "cached"), ("allocated", "allocated"))
 """What is drawn, from the back to the front: (name on screen, role)."""
 
 
@@ -258,12 +258,10 @@ def legend(device: DeviceState) -> Line:
     """What the levels are, with the glyphs in which they are drawn."""
     spans: list[Span] = []
     for name, role in reversed(LEVELS):
-        shown = "device used" if name == "used" else name
-        if name != "used" and len(device.curves) > 1:
-            shown = f"Σ {shown}"
-        spans += [Span(TEXTURE[role], role), Span(f" {shown}  ", "dim")]
-    total, whose = present.device_total(device)
-    spans.append(Span("no total known" if total is None else f"top: total ({whose}), GiB", "dim"))
+        several = "Σ " if role != "used" and len(device.curves) > 1 else ""
+        spans += [Span(TEXTURE[role], role), Span(f" {several}{name}  ", "dim")]
+    total, _ = present.device_total(device)
+    spans.append(Span("GiB, no total known" if total is None else "GiB, top is total", "dim"))
     return tuple(spans)
 
 
@@ -283,10 +281,8 @@ def chart(
     if rows <= 0 or cells <= 0:
         return []
     name = f" GPU {device.index}  {span_name(span_s)} "
-    title = ends((Span("──", "rule"), Span(name, "title")), (Span(" ", "rule"), *legend(device)), cells, "─")
-    if cells < 60:
-        title = fit((Span("──", "rule"), Span(name, "title"), Span("─" * cells, "rule")), cells)
-        title = (Span(cut("──" + name + "─" * cells, cells), "title"),)
+    key = () if cells < 78 else (Span(" "), *legend(device))
+    title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
     if rows == 1 or cells < _GUTTER + 4:
         return [fit(title, cells), *[fit((), cells)] * (rows - 1)]
     body = draw(plot(device, state, cells, span_s), state, rows - 1, textured=textured)

@@ -4,26 +4,21 @@ The same lines are drawn by the live view and printed as plain text. Owns layout
 rows and columns; refuses wording (``present``) and colours (palettes).
 """
 
+from collections.abc import Sequence
+
 from gpumem_tui import units
 from gpumem_tui.analysis.state import DeviceState, RunState
 from gpumem_tui.views import present
 from gpumem_tui.views.bar import bar
-from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, cut, ends, fit, left, right
+from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, right
 
 FULL, COMPACT = "full", "compact"
 
-_CELL = 19
-"""Cells of one term with its glyph, name and figure; four fit in 78."""
+_FIGURE = 7
+"""Cells of a figure in GiB with two decimals, and a space before it."""
 
-_SHORT = {
-    "allocated": "alloc",
-    "cached": "cached",
-    "outside": "outsid",
-    "others": "others",
-    "driver": "driver",
-    "unattributed": "unattr",
-    "free": "free",
-}
+_SHORT = dict(zip(TERMS, ("alloc", "cache", "outs", "other", "driv", "unatt", "free"), strict=True))
+_LONG = dict(zip(TERMS, ("alloc", "cached", "outside", "others", "driver", "unattr", "free"), strict=True))
 
 
 def rule(title: str, cells: int, remark: str = "", *, focused: bool = False) -> Line:
@@ -70,43 +65,50 @@ def device_block(device: DeviceState, state: RunState, cells: int, selected: boo
     total, _ = present.device_total(device)
     figures = [(term.key, term.bytes) for term in terms]
     lines = [title, fit((Span(" "), *bar(figures, total, cells - 2)), cells)]
-    cell = _CELL if cells < 8 * _CELL else min(22, cells // 7)
-    per_row = max(1, cells // cell)
-    shown = [term_spans(term, cell - 1) for term in terms]
-    for start in range(0, len(shown), per_row):
-        row = [span for spans in shown[start : start + per_row] for span in (Span(" "), *spans)]
-        if start + per_row >= len(shown) and len(shown) - start < per_row:
-            row.append(Span("  GiB", "dim"))
-        lines.append(fit(row, cells))
+    lines += term_rows(terms, cells)
     lines += [
         fit((Span(f"   {remark}", "remark"),), cells) for remark in present.device_remarks(device, state)
     ]
     return lines
 
 
-def term_spans(term: present.TermView, cells: int) -> tuple[Span, ...]:
-    """Glyph, name and figure of one term in exactly ``cells`` cells."""
-    figure = f"{'≥' if term.note and not term.missing and 'known' in term.note else ''}{term.figure}"
-    number = right(figure, 7)
-    role = "missing" if term.missing else "text" if term.bytes else "dim"
-    if term.bytes is not None and term.bytes < 0:
-        role = "warning"
-    if term.key == "unattributed" and term.bytes:
-        role = "warning" if term.label == "unattributed" else role
-    label = left(term.label if len(term.label) <= cells - 9 else cut(term.label, cells - 9), cells - 9)
-    return (Span(TEXTURE[term.key], term.key), Span(f" {label}", "dim"), Span(number, role))
+def term_rows(terms: Sequence[present.TermView], cells: int) -> list[Line]:
+    """Glyph, name and figure of every term, in aligned columns: all in one row, or four, two, one."""
+    for per_row in (len(terms), 4, 2, 1):
+        names = [max(len(term.label) for term in terms[column::per_row]) for column in range(per_row)]
+        if sum(names) + per_row * (_FIGURE + 4) <= cells:
+            break
+    rows = []
+    for start in range(0, len(terms), per_row):
+        row: list[Span] = []
+        for term, name in zip(terms[start : start + per_row], names, strict=False):
+            row += [Span(" "), Span(TEXTURE[term.key], term.key), Span(f" {left(term.label, name)}", "dim")]
+            row += [Span(right(term.figure, _FIGURE), _figure_role(term)), Span(" ")]
+        if start + per_row >= len(terms):
+            row.append(Span(" GiB", "dim"))
+        rows.append(fit(row, cells))
+    return rows
+
+
+def _figure_role(term: present.TermView) -> str:
+    if term.bytes is None:
+        return "missing"
+    if term.bytes < 0 or (term.label == "unattributed" and term.bytes):
+        return "warning"
+    return "text" if term.bytes else "dim"
 
 
 def devices_compact(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
     """Devices as a table of one row each, with a head that names the terms by glyph."""
-    column = 7
+    column = 7 if cells < 100 else 9
+    names = _SHORT if cells < 100 else _LONG
     numbers = column * len(TERMS)
     room = cells - numbers - 5
     head = [Span(" GPU" if room >= 8 else " GP", "dim")]
     head.append(Span(" " * max(0, room), "dim"))
     head.append(Span(" ", "dim"))
     for key in TERMS:
-        name = _SHORT[key][: column - 2]
+        name = names[key]
         head += [Span(" " * (column - 1 - len(name))), Span(TEXTURE[key], key), Span(name, "dim")]
     rows = [_compact_row(device, state, cells, room, column, selected) for device in state.devices]
     return [[fit(head, cells)], *([row] for row in rows)]
@@ -124,10 +126,7 @@ def _compact_row(
     if room > 0:
         spans += bar([(term.key, term.bytes) for term in terms], total, room)
     for term in terms:
-        role = "missing" if term.missing else "text" if term.bytes else "dim"
-        if term.key == "unattributed" and term.bytes:
-            role = "warning"
-        spans.append(Span(right(term.figure, column), role))
+        spans.append(Span(right(term.figure, column), _figure_role(term)))
     return fit(spans, cells)
 
 
