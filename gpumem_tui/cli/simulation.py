@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpumem_tui.errors import BadInput
-from gpumem_tui.units import GIB, format_bytes, parse_size
+from gpumem_tui.units import format_bytes, parse_size
 
 if TYPE_CHECKING:
     from gpumem_tui.journal.runfile import Simulated
@@ -63,14 +63,3 @@ class Simulation:
             settings=self.settings,
             assumptions=[(a.name, f"{format_bytes(a.bytes)}: {a.note}") for a in machine.assumptions()],
         )
-
-
-def describe_devices(devices: Sequence[int]) -> str:
-    """``2 × 24 GiB``, or a list where they differ."""
-
-    def size(value: int) -> str:
-        return f"{value // GIB} GiB" if value % GIB == 0 else format_bytes(value)
-
-    if len(set(devices)) == 1:
-        return f"{len(devices)} × {size(devices[0])}"
-    return ", ".join(size(device) for device in devices)

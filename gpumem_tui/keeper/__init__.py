@@ -12,8 +12,9 @@ recording reaches the workload. Two ways of keeping:
 """
 
 from gpumem_tui.keeper.batch import keep_batch
-from gpumem_tui.keeper.ending import Ending, end_like
+from gpumem_tui.keeper.ending import end_like
 from gpumem_tui.keeper.environment import workload_environment
 from gpumem_tui.keeper.terminal import keep_terminal
+from gpumem_tui.records.ending import Ending
 
 __all__ = ["Ending", "end_like", "keep_batch", "keep_terminal", "workload_environment"]

@@ -12,8 +12,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpumem_tui.errors import CommandNotExecutable, CommandNotFound
-from gpumem_tui.keeper.ending import Ending
 from gpumem_tui.keeper.log import KeeperLog
+from gpumem_tui.records.ending import Ending
 
 PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals that are waited for, and passed on where they were not sent to the group anyway."""

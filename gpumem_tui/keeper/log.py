@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gpumem_tui.agent import wire
 from gpumem_tui.agent.journal import Journal
-from gpumem_tui.keeper.ending import Ending
+from gpumem_tui.records.ending import Ending
 
 
 class KeeperLog:

@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from gpumem_tui.errors import CannotRecord
 from gpumem_tui.keeper.batch import find_program
-from gpumem_tui.keeper.ending import Ending
 from gpumem_tui.keeper.log import KeeperLog
+from gpumem_tui.records.ending import Ending
 
 CHUNK_BYTES = 1 << 16
 TOLD_EVERY_S = 0.1

@@ -1,0 +1,10 @@
+"""From a recording to the picture that views draw. Reads the run directory and nothing else.
+
+``Recording`` follows the journals, keeps one model of each writer, and makes a frozen
+``RunState`` on demand; live view, replay, report and JSON all come through here.
+"""
+
+from gpumem_tui.session.glance import Glance, glance
+from gpumem_tui.session.recording import Recording
+
+__all__ = ["Glance", "Recording", "glance"]

@@ -1,0 +1,67 @@
+"""A bounded curve: raw points while they are few, folded to (low, high, last) where they grow old.
+
+Folding joins neighbours in time only; a gap stays a gap.
+"""
+
+from array import array
+
+from gpumem_tui.analysis.state import Series
+
+POINTS = 2048
+"""A curve never holds more points than this."""
+
+GAP_NS = 2_000_000_000
+"""Points further apart than this are never folded into one, unless they were already wider."""
+
+
+class Curve:
+    """Grows at its end; ``series()`` is a frozen copy."""
+
+    def __init__(self) -> None:
+        self._since, self._t = array("q"), array("q")
+        self._low, self._high, self._last = array("q"), array("q"), array("q")
+
+    def __len__(self) -> int:
+        return len(self._t)
+
+    def add(self, since_ns: int, t_ns: int, low: int, high: int, last: int) -> None:
+        """Add a point; one that is older than the end is put out (clocks of one writer never go back)."""
+        if self._t and t_ns < self._t[-1]:
+            return
+        self._since.append(since_ns)
+        self._t.append(t_ns)
+        self._low.append(low)
+        self._high.append(high)
+        self._last.append(last)
+        if len(self._t) > POINTS:
+            self._fold_older_half()
+
+    def _fold_older_half(self) -> None:
+        columns = (array("q"), array("q"), array("q"), array("q"), array("q"))
+        half = len(self._t) // 2
+        at = 0
+        while at < half:
+            width = max(GAP_NS, 2 * (self._t[at] - self._since[at]))
+            joined = at + 1 < half and self._since[at + 1] - self._t[at] <= width
+            end = at + 1 if joined else at
+            values = (
+                self._since[at],
+                self._t[end],
+                min(self._low[at], self._low[end]),
+                max(self._high[at], self._high[end]),
+                self._last[end],
+            )
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+            at = end + 1
+        rest = (self._since, self._t, self._low, self._high, self._last)
+        for column, old in zip(columns, rest, strict=True):
+            column.extend(old[half:])
+        self._since, self._t, self._low, self._high, self._last = columns
+        if len(self._t) > POINTS:  # nothing but gaps: the oldest go
+            for column in columns:
+                del column[: len(column) - POINTS]
+
+    def series(self) -> Series:
+        """A copy that does not change."""
+        return Series(self._since[:], self._t[:], self._low[:], self._high[:], self._last[:])

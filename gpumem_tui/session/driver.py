@@ -1,0 +1,225 @@
+"""What the recorder has said: devices, memory, processes, load, host. One model for the node."""
+
+from collections import deque
+
+from gpumem_tui import records
+from gpumem_tui.analysis.ledger import DriverProcess, DriverReading
+from gpumem_tui.analysis.state import HostState
+from gpumem_tui.records import Reason
+from gpumem_tui.session.curve import Curve
+from gpumem_tui.session.times import ended_ns
+
+STALE_NS = 10_000_000_000
+"""A driver reading older than this does not stand for now."""
+
+NEAR_NS = 700_000_000
+"""A memory reading this close to a process list belongs to the same moment."""
+
+MINUTE_NS = 60_000_000_000
+
+
+def reason_of(text: str | None) -> Reason | None:
+    """The reason in a record; a detail may follow it after a colon."""
+    if text is None:
+        return None
+    try:
+        return Reason(text.partition(":")[0])
+    except ValueError:
+        return Reason.FAILED
+
+
+class Holding:
+    """One process on one device, over time."""
+
+    def __init__(self, since_ns: int) -> None:
+        self.since_ns = since_ns
+        self.past: deque[tuple[int, int]] = deque(maxlen=90)
+        """(t_ns, used bytes) of about the last minute."""
+
+    def add(self, t_ns: int, used_bytes: int | None) -> None:
+        """A reading; a missing one is no point."""
+        if used_bytes is not None:
+            self.past.append((t_ns, used_bytes))
+
+    def growth_bytes(self, now_ns: int) -> int | None:
+        """Change over the last minute; None where it was not seen that long."""
+        if not self.past or now_ns - self.since_ns < MINUTE_NS:
+            return None
+        then = next((used for t, used in self.past if t >= now_ns - MINUTE_NS), None)
+        return None if then is None else self.past[-1][1] - then
+
+
+class GpuModel:
+    """One device as the driver sees it."""
+
+    def __init__(self, gpu: records.Gpu) -> None:
+        self.gpu = gpu
+        self.memories: deque[records.Memory] = deque(maxlen=16)
+        self.processes: records.Processes | None = None
+        self.listed: records.Processes | None = None
+        """The last list that could be read."""
+        self.load: records.Load | None = None
+        self.used = Curve()
+        self.holdings: dict[int, Holding] = {}
+
+    def add_memory(self, memory: records.Memory) -> None:
+        """A memory reading."""
+        self.memories.append(memory)
+        if memory.total_bytes is not None and memory.free_bytes is not None:
+            used = memory.total_bytes - memory.free_bytes
+            self.used.add(memory.t_ns, memory.t_ns, used, used, used)
+
+    def add_folded(self, bucket: records.Memories) -> None:
+        """A folded run of memory readings."""
+        if bucket.free is not None and bucket.total_bytes is not None:
+            low, high, last = (
+                bucket.total_bytes - free for free in (bucket.free[1], bucket.free[0], bucket.free[2])
+            )
+            self.used.add(bucket.t_ns, bucket.until_ns, low, high, last)
+
+    def add_processes(self, processes: records.Processes) -> "tuple[set[int], set[int]]":
+        """A process list; which pids are new, and which have gone, since the last readable one."""
+        self.processes = processes
+        if processes.reason is not None:
+            return set(), set()
+        self.listed = processes
+        now = {row[0] for row in processes.rows}
+        new, gone = now - self.holdings.keys(), self.holdings.keys() - now
+        for pid in gone:
+            del self.holdings[pid]
+        for pid, used, _, _ in processes.rows:
+            self.holdings.setdefault(pid, Holding(processes.t_ns)).add(processes.t_ns, used)
+        return new, gone
+
+    def reading(self, now_ns: int, names: "dict[int, records.Process]") -> DriverReading:
+        """Memory and processes of one moment: the latest process list, and the memory read closest to it."""
+        if not self.memories:
+            return missing_reading(reason_of(self.gpu.reason) or Reason.NOT_READ_YET)
+        latest = self.memories[-1]
+        processes = self.processes
+        memory = latest
+        if processes is not None and latest.reason is None:
+            near = min(self.memories, key=lambda m: abs(m.t_ns - processes.t_ns))
+            if near.reason is None and abs(near.t_ns - processes.t_ns) <= NEAR_NS:
+                memory = near
+        if memory.reason is None and now_ns - latest.t_ns > STALE_NS:
+            return missing_reading(Reason.STALE, f"last read {(now_ns - latest.t_ns) / 1e9:.0f} s ago")
+        detail = (memory.reason or "").partition(":")[2].strip() or None
+        rows: tuple[DriverProcess, ...] = ()
+        processes_reason = Reason.NOT_READ_YET if processes is None else reason_of(processes.reason)
+        if processes is not None and processes_reason is None:
+            if now_ns - processes.t_ns > STALE_NS:
+                processes_reason = Reason.STALE
+            else:
+                rows = tuple(_row(row, names) for row in processes.rows)
+        return DriverReading(
+            t_ns=memory.t_ns,
+            total_bytes=memory.total_bytes,
+            free_bytes=memory.free_bytes,
+            driver_reserved_bytes=memory.driver_reserved_bytes,
+            reason=reason_of(memory.reason),
+            detail=detail,
+            processes_t_ns=processes.t_ns if processes is not None and processes_reason is None else None,
+            processes=rows,
+            processes_reason=processes_reason,
+        )
+
+
+def _row(
+    row: "tuple[int, int | None, str, str | None]", names: "dict[int, records.Process]"
+) -> DriverProcess:
+    pid, used, kind, reason = row
+    known = names.get(pid)
+    return DriverProcess(
+        pid=pid,
+        used_bytes=used,
+        name=(known.name if known else None) or "",
+        user=(known.user if known else None) or "",
+        kind=kind,
+        reason=reason_of(reason) if used is None else None,
+        visible=known.visible if known else True,
+    )
+
+
+def missing_reading(reason: Reason, detail: str | None = None) -> DriverReading:
+    """No reading, and why."""
+    return DriverReading(None, None, None, None, reason=reason, detail=detail, processes_reason=reason)
+
+
+class DriverModel:
+    """The mutable model of the driver's journal."""
+
+    def __init__(self) -> None:
+        self.gpus: dict[int, GpuModel] = {}
+        self.names: dict[int, records.Process] = {}
+        self.tree: records.Tree | None = None
+        self.host: records.Host | None = None
+        self.words: dict[str, str] = {}
+        self.spoke_ns = 0
+        self.bye = False
+        self.reason: Reason | None = None
+        """Why there is no device at all."""
+
+    def take(self, record: object) -> None:
+        """One line of the driver's journal. Process lists are taken by ``GpuModel`` (see ``recording``)."""
+        match record:
+            case records.Gpu():
+                self._add_gpu(record)
+            case records.Memory():
+                if record.index in self.gpus:
+                    self.gpus[record.index].add_memory(record)
+            case records.Memories():
+                if record.index in self.gpus:
+                    self.gpus[record.index].add_folded(record)
+            case records.Load():
+                if record.index in self.gpus:
+                    self.gpus[record.index].load = record
+            case records.Process():
+                self.names[record.pid] = record
+            case records.Tree():
+                self.tree = record
+            case records.Host():
+                self.host = record
+            case records.Word():
+                self.words[record.code] = record.text
+            case records.Bye():
+                self.bye = True
+        self.spoke_ns = max(self.spoke_ns, ended_ns(record))
+
+    def _add_gpu(self, gpu: records.Gpu) -> None:
+        if gpu.index < 0 or (gpu.uuid is None and gpu.reason is not None):
+            self.reason = reason_of(gpu.reason) or Reason.NO_DRIVER
+            return
+        self.bye = False
+        self.reason = None
+        known = self.gpus.get(gpu.index)
+        if known is None:
+            self.gpus[gpu.index] = GpuModel(gpu)
+        else:
+            known.gpu = gpu
+
+    def tree_pids(self) -> set[int]:
+        """The workload's processes as last seen."""
+        return {row[0] for row in self.tree.rows} if self.tree is not None else set()
+
+    def rss_bytes(self, pid: int) -> int | None:
+        """Resident host memory of a process of the workload."""
+        if self.tree is None:
+            return None
+        return next((row[3] for row in self.tree.rows if row[0] == pid), None)
+
+    def host_state(self) -> HostState | None:
+        """Host memory, and the workload's share of it."""
+        host = self.host
+        if host is None:
+            return None
+        rss = [row[3] for row in self.tree.rows] if self.tree is not None else []
+        known = [value for value in rss if value is not None]
+        return HostState(
+            t_ns=host.t_ns,
+            total_bytes=host.total_bytes,
+            available_bytes=host.available_bytes,
+            cgroup_bytes=host.cgroup_bytes,
+            cgroup_limit_bytes=host.cgroup_limit_bytes,
+            workload_rss_bytes=sum(known) if known else None,
+        )

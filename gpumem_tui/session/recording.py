@@ -1,0 +1,199 @@
+"""A recording as views see it: follows the journals, feeds the models, makes pictures, reaches the keeper.
+
+The only writing it does is a signal to the keeper and bytes into its input, both on
+the user's word. Reading never disturbs the run.
+"""
+
+import contextlib
+import os
+import signal
+from pathlib import Path
+
+from gpumem_tui import records
+from gpumem_tui.agent import wire
+from gpumem_tui.analysis.state import Health, Life, RunFacts, RunState, Severity
+from gpumem_tui.errors import BadInput
+from gpumem_tui.journal.follow import Follower
+from gpumem_tui.journal.ringtail import read_tail
+from gpumem_tui.journal.rundir import RunDirectory
+from gpumem_tui.records import Header
+from gpumem_tui.session.driver import DriverModel
+from gpumem_tui.session.happenings import Happenings
+from gpumem_tui.session.life import KeeperModel, RunLife, is_alive
+from gpumem_tui.session.picture import Picture, facts_of
+from gpumem_tui.session.rank import RankModel
+
+Who = tuple[int, int | None]
+"""A process for good: pid and started ticks."""
+
+
+class Recording:
+    """One run directory, read as far as it goes. Raises :class:`UnreadableRecording` where it cannot be."""
+
+    def __init__(self, run: RunDirectory) -> None:
+        self.run = run
+        self.file = run.read_facts()
+        self._follower = Follower(run)
+        self._driver = DriverModel()
+        self._driver_who: Who = (0, None)
+        self._ranks: dict[Who, RankModel] = {}
+        self._rings: dict[Who, str] = {}
+        self._life = RunLife(self.file.boot)
+        self._happenings = Happenings()
+        self._last_ns = self.file.t_ns
+        self._health = Health()
+
+    # --- reading ------------------------------------------------------------------------------
+
+    def read(self) -> RunState:
+        """Take what is new, and make the picture of now."""
+        self.refresh()
+        return self._picture()
+
+    def refresh(self) -> None:
+        """Take what is new in the journals and, of processes that fell silent, in their rings."""
+        batch = self._follower.poll()
+        for head, record in batch.records:
+            self._take(head, record)
+        for who, model in self._ranks.items():
+            if not model.bye and who in self._rings:
+                self._take_ring(model, self.run.rings / self._rings[who])
+        self._health = Health(
+            corrupt_lines=self._follower.corrupt_lines,
+            unknown_lines=self._follower.unknown_lines,
+            dropped=sum(model.dropped for model in self._ranks.values()),
+            notes=tuple(self._driver.words.values()),
+        )
+
+    def _take_ring(self, model: RankModel, path: Path) -> None:
+        for record in read_tail(path, model.seq):
+            self._take_rank(model, record)
+
+    def _take(self, head: Header, record: records.Record) -> None:
+        who = (head.pid, head.started_ticks)
+        match head.journal:
+            case "rank":
+                model = self._ranks.get(who)
+                if model is None:
+                    model = self._ranks[who] = RankModel(*who)
+                    model.parent = head.parent
+                if head.ring is not None:
+                    self._rings[who] = head.ring
+                self._take_rank(model, record)
+            case "driver":
+                self._driver_who = who
+                self._take_driver(record)
+            case "keeper":
+                keeper = self._life.keepers.get(who)
+                if keeper is None:
+                    keeper = self._life.keepers[who] = KeeperModel(head)
+                keeper.take(record)
+                self._happenings.of_keeper(record)
+        self._last_ns = max(self._last_ns, getattr(record, "t_ns", 0))
+
+    def _take_rank(self, model: RankModel, record: records.Record) -> None:
+        model.take(record)
+        self._happenings.of_rank(model.number, record)
+
+    def _take_driver(self, record: records.Record) -> None:
+        self._driver.take(record)
+        if not isinstance(record, records.Processes) or record.index not in self._driver.gpus:
+            return
+        gpu = self._driver.gpus[record.index]
+        first = gpu.listed is None
+        before = {pid: holding.past[-1][1] for pid, holding in gpu.holdings.items() if holding.past}
+        new, gone = gpu.add_processes(record)
+        ours = {who[0] for who in self._ranks} | self._driver.tree_pids()
+        for pid, came in [*((pid, True) for pid in new), *((pid, False) for pid in gone)]:
+            if pid in ours or (first and came):
+                continue
+            known = self._driver.names.get(pid)
+            name = (known.name if known else None) or ""
+            used = next((row[1] for row in record.rows if row[0] == pid), before.get(pid))
+            self._happenings.stranger(record.t_ns, record.index, pid, name, used, came)
+
+    # --- the picture --------------------------------------------------------------------------
+
+    def _picture(self) -> RunState:
+        life = self._life.run_life()
+        over = life in (Life.ENDED, Life.FAILED, Life.LOST)
+        now_ns = wire.now_ns() if self._life.here and not over else self._last_ns
+        picture = Picture(now_ns, over, self._driver, self._ranks, self._happenings, self._alive)
+        devices = picture.devices()
+        return RunState(
+            facts=self._facts(life),
+            now_ns=now_ns,
+            devices=devices,
+            ranks=picture.ranks(),
+            phases=picture.phases(),
+            processes=picture.processes(),
+            events=self._happenings.events(),
+            host=self._driver.host_state(),
+            output_bytes=self._output_bytes(),
+            health=self._health,
+            driver_reason=self._driver.reason if not self._driver.gpus else None,
+        )
+
+    def _alive(self, who: Who) -> bool:
+        """Whether a process lives, as far as can be known from here."""
+        return is_alive(*who) if self._life.here else who[0] in self._driver.tree_pids()
+
+    def _facts(self, life: Life) -> RunFacts:
+        recorder = Life.ENDED if self._driver.bye else Life.STARTING
+        if self._driver_who[0] and not self._driver.bye:
+            recorder = Life.RUNNING if self._alive(self._driver_who) else Life.LOST
+        return facts_of(self.file, self.run, self._life, life, recorder)
+
+    def _output_bytes(self) -> int | None:
+        if not self.file.interactive:
+            return None
+        try:
+            return self.run.output_log.stat().st_size
+        except OSError:
+            return None
+
+    # --- what a view may do -------------------------------------------------------------------
+
+    def read_output(self, start: int, size: int) -> bytes:
+        """Up to ``size`` bytes of the output log from offset ``start``."""
+        try:
+            with self.run.output_log.open("rb") as file:
+                file.seek(start)
+                return file.read(size)
+        except OSError:
+            return b""
+
+    def stop(self, how: signal.Signals | str) -> str:
+        """Send the keeper a signal that it passes on. Returns a sentence on what was done."""
+        number = how if isinstance(how, signal.Signals) else signal.Signals[str(getattr(how, "value", how))]
+        for keeper in self._life.keepers.values():
+            if keeper.exit is not None:
+                continue
+            pid, ticks = keeper.pid, keeper.started_ticks
+            if number is signal.SIGKILL and keeper.workload is not None:
+                pid, ticks = keeper.workload.pid, keeper.workload.started_ticks
+            if not self._life.here:
+                return f"the run is on {self.file.host}; stop it there"
+            if not is_alive(pid, ticks):
+                continue
+            try:
+                os.kill(pid, number)
+            except PermissionError:
+                return f"not permitted: the run belongs to {self.file.user}"
+            return f"{number.name} was sent to the workload"
+        self._happenings.add(self._last_ns, Severity.INFO, "nothing to stop: the workload has ended")
+        return "nothing to stop: the workload has ended"
+
+    def type_in(self, data: bytes) -> None:
+        """Type bytes into the workload's terminal. Raises :class:`BadInput` where it has none."""
+        if not self.file.interactive:
+            raise BadInput("this run has no terminal of its own: it reads what it was started with")
+        with contextlib.suppress(BlockingIOError):
+            try:
+                fd = os.open(self.run.input, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:
+                raise BadInput("the workload has ended; there is nobody to type to") from error
+            try:
+                os.write(fd, data)
+            finally:
+                os.close(fd)
