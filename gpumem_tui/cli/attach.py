@@ -64,12 +64,16 @@ def watch(
     theme: str | None = None,
     ascii_only: bool | None = None,
     interval_s: float = 1.0,
+    speed: float | None = None,
 ) -> int:
-    """The live view. Its exit code: the workload's own if it was started here and has ended, else 0."""
-    from gpumem_tui.session import Recording
+    """The live view, or with ``speed`` a recording played from its start.
+
+    Its exit code: the workload's own if it was started here and has ended, else 0.
+    """
+    from gpumem_tui.session import Playback, Recording
     from gpumem_tui.views.tui import run_app
 
-    recording = Recording(run)
+    recording = Recording(run) if speed is None else Playback(run, speed)
     recording.read()  # a recording that cannot be read is one line, before the screen is taken
     result = run_app(recording, theme=theme, ascii=ascii_only, interval_s=interval_s)
     state = recording.read()

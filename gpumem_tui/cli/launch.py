@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +64,8 @@ class Plan:
     hertz: float = 10.0
     reset_peaks: bool = True
     disk_budget: str = "512MiB"
+    beside: "Callable[[SimulatedMachine | None, int, int | None], None] | None" = None
+    """Called in the keeper's process before the workload starts, with the machine and the keeper."""
 
 
 def launch(plan: Plan) -> int:
@@ -89,6 +91,8 @@ def launch(plan: Plan) -> int:
     def write_facts() -> None:
         run.write_facts(_facts(plan, run, machine, budget_bytes))
         start_recorder(run, machine)
+        if plan.beside is not None:
+            plan.beside(machine, os.getpid(), wire.started_ticks(os.getpid()))
 
     if plan.how == "batch":
         write_facts()

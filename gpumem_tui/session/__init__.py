@@ -5,6 +5,7 @@
 """
 
 from gpumem_tui.session.glance import Glance, glance
+from gpumem_tui.session.playback import Playback
 from gpumem_tui.session.recording import Recording
 
-__all__ = ["Glance", "Recording", "glance"]
+__all__ = ["Glance", "Playback", "Recording", "glance"]

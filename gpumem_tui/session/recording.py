@@ -7,6 +7,7 @@ the user's word. Reading never disturbs the run.
 import contextlib
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 from gpumem_tui import records
@@ -42,6 +43,7 @@ class Recording:
         self._happenings = Happenings()
         self._last_ns = self.file.t_ns
         self._health = Health()
+        self._rings_wanted = True
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -52,11 +54,10 @@ class Recording:
 
     def refresh(self) -> None:
         """Take what is new in the journals and, of processes that fell silent, in their rings."""
-        batch = self._follower.poll()
-        for head, record in batch.records:
+        for head, record in self._new_records():
             self._take(head, record)
         for who, model in self._ranks.items():
-            if not model.bye and who in self._rings:
+            if self._rings_wanted and not model.bye and who in self._rings:
                 self._take_ring(model, self.run.rings / self._rings[who])
         self._health = Health(
             corrupt_lines=self._follower.corrupt_lines,
@@ -64,6 +65,9 @@ class Recording:
             dropped=sum(model.dropped for model in self._ranks.values()),
             notes=tuple(self._driver.words.values()),
         )
+
+    def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
+        return self._follower.poll().records
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
         for record in read_tail(path, model.seq):
@@ -115,7 +119,7 @@ class Recording:
     # --- the picture --------------------------------------------------------------------------
 
     def _picture(self) -> RunState:
-        life = self._life.run_life()
+        life = self._life_now()
         over = life in (Life.ENDED, Life.FAILED, Life.LOST)
         now_ns = wire.now_ns() if self._life.here and not over else self._last_ns
         picture = Picture(now_ns, over, self._driver, self._ranks, self._happenings, self._alive)
@@ -133,6 +137,9 @@ class Recording:
             health=self._health,
             driver_reason=self._driver.reason if not self._driver.gpus else None,
         )
+
+    def _life_now(self) -> Life:
+        return self._life.run_life()
 
     def _alive(self, who: Who) -> bool:
         """Whether a process lives, as far as can be known from here."""
