@@ -1,0 +1,93 @@
+"""The recorder as a program: its arguments, its place below the workload, its orderly end."""
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import gpumem_tui
+from gpumem_tui.errors import GpumemError
+from gpumem_tui.journal.rundir import RunDirectory
+from gpumem_tui.recorder.election import Election
+from gpumem_tui.recorder.keepers import Keepers
+from gpumem_tui.recorder.loop import Recorder
+from gpumem_tui.recorder.output import Output
+from gpumem_tui.recorder.stop import Stop
+from gpumem_tui.sources.driver import Driver
+
+NICENESS = 5
+OOM_SCORE = 1000
+"""The kernel, short of host memory, takes the recorder before any workload."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Record one run to its end; 0 also where another recorder has it already."""
+    parser = argparse.ArgumentParser(prog="gpumem-tui-recorder", description=__doc__)
+    parser.add_argument("run", type=Path, help="the run directory")
+    parser.add_argument("--hertz", type=float, default=2.0, help="memory readings a second (default 2)")
+    parser.add_argument("--library", type=Path, help="an NVML library other than the system's")
+    options = parser.parse_args(arguments)
+    stay_below()
+    run = RunDirectory(options.run.absolute())
+    try:
+        facts = run.read_facts()
+    except GpumemError as error:
+        print(f"gpumem-tui recorder: {error}", file=sys.stderr)  # noqa: T201 - the log in the run directory
+        return error.exit_code
+    election = Election(run.path)
+    try:
+        if not election.stand():
+            return 0
+    except OSError as error:
+        why = f"cannot make {run.path / 'recorder.lock'}: {error.strerror}"
+        print(f"gpumem-tui recorder: {why}", file=sys.stderr)  # noqa: T201 - likewise
+        return 6
+    stop = Stop()
+    stop_on_signals(stop)
+    recorder = Recorder(
+        driver=Driver(options.library, hertz=options.hertz),
+        output=Output(run.journal, run.name, agent=gpumem_tui.__version__),
+        keepers=Keepers(run.journal, facts.keeper_pid, facts.keeper_ticks),
+        keep_within_budget=budget_keeper(run, facts.disk_budget_bytes),
+        stop=stop,
+    )
+    recorder.run()
+    election.resign()
+    return 0
+
+
+def stay_below() -> None:
+    """Give way to the workload, for the processor and for host memory. Where that is refused, go on."""
+    with contextlib.suppress(OSError):
+        os.nice(NICENESS)
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
+
+
+def stop_on_signals(stop: Stop) -> None:
+    """SIGTERM and SIGINT end it in order; a lost terminal and a file-size limit do not end it at all."""
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    signal.signal(signal.SIGTERM, request)
+    signal.signal(signal.SIGINT, request)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+
+def budget_keeper(run: RunDirectory, budget_bytes: int) -> Callable[[], object]:
+    """Folding, as the loop calls it: a turn that a full disk stops is tried again with the next."""
+
+    def turn() -> None:
+        from gpumem_tui.agent import wire
+        from gpumem_tui.journal.budget import keep_within
+
+        with contextlib.suppress(OSError):
+            keep_within(run, budget_bytes, wire.now_ns())
+
+    return turn
