@@ -128,8 +128,9 @@ class Journal:
         self._torn = self._torn and written < 0
         while written > 0 and self._lines:
             length = len(self._lines[0])
-            if written >= length:
+            if written >= length - 1:  # whole but for its newline counts as whole: the next write closes it
                 self._lines.pop(0)
+                self._torn = written < length
             else:
                 self._torn = True  # its beginning is on disk: close that line before the next
             written -= length

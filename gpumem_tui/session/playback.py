@@ -21,7 +21,7 @@ class Playback(Recording):
     def __init__(self, run: RunDirectory, speed: float = 1.0) -> None:
         super().__init__(run)
         self._speed = speed
-        found = [(ended_ns(record), head, record) for head, record in self._follower.poll().records]
+        found = [(ended_ns(record), head, record) for head, record in self._follower.poll()]
         self._waiting = sorted(found, key=itemgetter(0))
         self._at = 0
         self._began_s: float | None = None

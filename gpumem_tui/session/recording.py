@@ -14,7 +14,7 @@ from gpumem_tui import records
 from gpumem_tui.agent import wire
 from gpumem_tui.analysis.state import Health, Life, RunFacts, RunState, Severity
 from gpumem_tui.errors import BadInput
-from gpumem_tui.journal.follow import Follower
+from gpumem_tui.journal.follow import Follower, Losses
 from gpumem_tui.journal.ringtail import read_tail
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.records import Header
@@ -59,15 +59,18 @@ class Recording:
         for who, model in self._ranks.items():
             if self._rings_wanted and not model.bye and who in self._rings:
                 self._take_ring(model, self.run.rings / self._rings[who])
+        lost = Losses()
+        for losses in self._follower.losses.values():
+            lost += losses
         self._health = Health(
-            corrupt_lines=self._follower.corrupt_lines,
-            unknown_lines=self._follower.unknown_lines,
+            corrupt_lines=lost.corrupt_lines + lost.overlong_lines + lost.truncated + lost.missing_segments,
+            unknown_lines=lost.unknown_lines,
             dropped=sum(model.dropped for model in self._ranks.values()),
             notes=tuple(self._driver.words.values()),
         )
 
     def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
-        return self._follower.poll().records
+        return self._follower.poll()
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
         for record in read_tail(path, model.seq):
