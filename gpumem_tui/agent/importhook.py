@@ -8,6 +8,7 @@ module up without importing it (``importlib.util.find_spec``) changes nothing.
 from __future__ import annotations
 
 import importlib.abc
+import importlib.machinery
 import importlib.util
 import sys
 import threading
@@ -15,6 +16,7 @@ from typing import Any, Callable, Dict, Optional
 
 from .guard import contain
 
+_bootstrap: Any = importlib.machinery.SourceFileLoader.exec_module
 _Act = Callable[[Any], None]
 
 
@@ -43,6 +45,8 @@ class _Finder(importlib.abc.MetaPathFinder):
             self.done(fullname, loader)
             _run(fullname, act, module)
 
+        # Python leaves the import system's own frames out of tracebacks, by file name: this is one.
+        exec_module.__code__ = exec_module.__code__.replace(co_filename=_bootstrap.__code__.co_filename)
         try:
             loader.exec_module = exec_module
         except AttributeError:
