@@ -155,7 +155,8 @@ def make_simcard(simcard_libraries: Libraries, tmp_path: Path) -> Iterator:
     def make(*devices: str | int, **options) -> SimCard:
         folder = tmp_path / f"simcard{len(made)}"
         folder.mkdir()
-        card = SimCard(simcard_libraries, folder, devices or ["24GiB"], **options)
+        libraries = options.pop("libraries", simcard_libraries)
+        card = SimCard(libraries, folder, devices or ["24GiB"], **options)
         made.append(card)
         return card
 
