@@ -1,4 +1,4 @@
-"""The agent comes into a process through the environment alone, in any Python, and changes nothing else there."""
+"""The agent comes into a process by the environment alone, in any Python, and changes nothing else."""
 
 import shutil
 import subprocess
@@ -53,7 +53,8 @@ def test_it_arms_itself_when_torch_is_imported(agent_run, tmp_path, python):
         assert not any("gpumem_tui" in entry for entry in sys.path), sys.path
         import torch
         agent = sys.modules["_gpumem_tui_agent"]
-        print(agent.monitored._phases is not None, torch.nn.Module.__call__ is torch.nn.Module._wrapped_call_impl)
+        woven = torch.nn.Module.__call__ is not torch.nn.Module._wrapped_call_impl
+        print(agent.monitored._phases is not None, woven)
         class Net(torch.nn.Module):
             def forward(self, x): return x + 1
             def parameters(self): return iter(())
@@ -63,7 +64,7 @@ def test_it_arms_itself_when_torch_is_imported(agent_run, tmp_path, python):
     done = agent_run.plain(code, python=python, cwd=tmp_path)
 
     assert done.stderr == ""
-    assert done.stdout.split("\n")[:2] == ["True False", "2 []"]
+    assert done.stdout.split("\n")[:2] == ["True True", "2 []"]
     assert agent_run.writers() == []
 
 

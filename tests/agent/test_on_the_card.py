@@ -127,7 +127,7 @@ def test_an_error_in_a_phase_marks_its_span_and_leaves_the_stack_right(simcard, 
             return torch.empty(1 << 50, dtype=torch.uint8, device="cuda")
     bad = Bad().cuda()
     try: bad(torch.randn(2, 8, device="cuda"))
-    except torch.OutOfMemoryError as error: print(type(error).__name__, len(error.__traceback__.tb_next.tb_frame.f_code.co_name))
+    except torch.OutOfMemoryError as error: print(type(error).__name__)
     step()
     """)  # fmt: skip
 

@@ -1,6 +1,5 @@
 """The ring keeps the last edges through anything but the loss of the disk."""
 
-import os
 import subprocess
 import sys
 import textwrap
@@ -49,7 +48,7 @@ def test_a_level_that_was_not_read_is_none_and_not_zero(tmp_path):
 def test_the_file_is_on_disk_in_full_before_the_first_edge(tmp_path):
     make(tmp_path / "r")
 
-    assert os.stat(tmp_path / "r").st_blocks * 512 >= rings.size_bytes()
+    assert (tmp_path / "r").stat().st_blocks * 512 >= rings.size_bytes()
 
 
 @given(counts=st.lists(st.integers(0, 3 * rings.SLOTS), min_size=1, max_size=4))

@@ -88,7 +88,7 @@ def test_a_traceback_through_it_is_the_same_text():
     for function in (add, weave(add, log.enter, log.leave, never)):
         try:
             function(-1)
-        except ValueError as error:
+        except ValueError as error:  # noqa: PERF203
             texts.append(traceback.format_tb(error.__traceback__)[1:])
 
     assert texts[0] == texts[1]
@@ -142,5 +142,5 @@ def test_an_exception_handled_outside_is_not_taken_for_one_of_the_function():
 
 @pytest.mark.parametrize("function", [len, counted])
 def test_what_cannot_be_woven_is_refused(function):
-    with pytest.raises(ValueError, match="plain Python function|not woven"):
+    with pytest.raises(ValueError, match=r"plain Python function|not woven"):
         weave(function, Log().enter, Log().leave, never)
