@@ -103,11 +103,18 @@ class Driver:
         return len(self._units)
 
     def due_ns(self) -> int:
-        """When the next call is due, on the monotonic clock; :meth:`poll` before that does nothing new."""
-        moments = [pace.due_ns for unit in self._units.values() for _, pace in unit.paces()]
-        if self._opener.busy_since_ns is not None or not self._open or self._troubled():
-            moments.append(max(self._next_open_ns, time.monotonic_ns() + self._period_ns))
-        return min(moments, default=time.monotonic_ns() + self._period_ns)
+        """When the next call is due, on the monotonic clock. While one is under way: a period from now."""
+        soon_ns = time.monotonic_ns() + self._period_ns
+        if self._opener.busy_since_ns is not None:
+            return soon_ns
+        moments = [
+            pace.due_ns if unit.worker.busy_since_ns is None else max(pace.due_ns, soon_ns)
+            for unit in self._units.values()
+            for _, pace in unit.paces()
+        ]
+        if not self._open or self._troubled():
+            moments.append(max(self._next_open_ns, soon_ns))
+        return min(moments, default=soon_ns)
 
     def poll(self, wait_s: float = 0.1) -> list[Record]:
         """Make the calls that are due, and return what has been read since the last time.
@@ -334,9 +341,7 @@ class Driver:
         if since_ns is not None and now_ns - since_ns >= self._stale_ns:
             self._say("opening the driver has not returned yet", records, now_ns)
         for unit in self._units.values():
-            started_ns = unit.worker.busy_since_ns
-            if started_ns is None or self._opener.busy_since_ns is not None:
-                started_ns = self._opener.busy_since_ns
+            started_ns = unit.worker.busy_since_ns or since_ns
             if started_ns is None or now_ns - started_ns < self._stale_ns:
                 continue
             seconds = (now_ns - started_ns) // SECOND_NS

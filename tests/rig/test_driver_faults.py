@@ -128,7 +128,7 @@ def test_identity_is_normalised(simcard, watch):
     seen = watch().next("gpu", index=1, total_bytes=8 << 30)
 
     assert seen["uuid"] == simcard.device(1).uuid.removeprefix("GPU-")
-    assert seen["pci"] == "00000000:02:00.0"
+    assert seen["pci"] == "00000000:12:00.0"
     assert seen["driver_version"] == "580.00.00"
     assert (seen["parent"], seen["reason"]) == (None, None)
 
@@ -270,7 +270,7 @@ def test_mig_instances_are_devices_of_their_own(simcard, watch):
 
     assert second["parent"] == 0
     assert second["uuid"].startswith("MIG-")
-    assert second["pci"] == "00000000:01:00.0"
+    assert second["pci"] == "00000000:11:00.0"
     assert memory["total_bytes"] == 12 << 30
     assert {r["index"] for r in watching.records if r["kind"] == "gpu"} == {0, 100, 101}
 
