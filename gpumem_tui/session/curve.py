@@ -4,6 +4,7 @@ Folding joins neighbours in time only; a gap stays a gap.
 """
 
 from array import array
+from bisect import bisect_left
 
 from gpumem_tui.analysis.state import Series
 
@@ -61,6 +62,15 @@ class Curve:
         if len(self._t) > POINTS:  # nothing but gaps: the oldest go
             for column in columns:
                 del column[: len(column) - POINTS]
+
+    def at(self, t_ns: int, tolerance_ns: int) -> int | None:
+        """The last value of the point closest to a moment; None where none is as close as the tolerance."""
+        index = bisect_left(self._t, t_ns)
+        near = [i for i in (index - 1, index) if 0 <= i < len(self._t)]
+        best = min(near, key=lambda i: abs(self._t[i] - t_ns), default=None)
+        if best is None or abs(self._t[best] - t_ns) > tolerance_ns:
+            return None
+        return self._last[best]
 
     def series(self) -> Series:
         """A copy that does not change."""

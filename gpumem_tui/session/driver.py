@@ -153,6 +153,8 @@ class DriverModel:
         self.gpus: dict[int, GpuModel] = {}
         self.names: dict[int, records.Process] = {}
         self.tree: records.Tree | None = None
+        self.once_in_tree: set[int] = set()
+        """Every pid that was ever a process of the workload."""
         self.host: records.Host | None = None
         self.words: dict[str, str] = {}
         self.spoke_ns = 0
@@ -178,6 +180,7 @@ class DriverModel:
                 self.names[record.pid] = record
             case records.Tree():
                 self.tree = record
+                self.once_in_tree.update(row[0] for row in record.rows)
             case records.Host():
                 self.host = record
             case records.Word():

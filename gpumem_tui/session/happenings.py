@@ -69,22 +69,17 @@ class Happenings:
         what = f"came, holding {format_bytes(used)}" if came else "has gone"
         self.add(t_ns, Severity.WARNING if came else Severity.INFO, f"{who} {what}", device=device)
 
-    def outside(
-        self, t_ns: int, device: int, pid: int, rank: int | None, value: int, phase: str | None
-    ) -> None:
+    def outside(self, t_ns: int, device: int, pid: int, rank: int | None, value: int) -> None:
         """Memory outside PyTorch, at each paired reading: steps of it are events."""
         before = self._outside.get((device, pid))
         if before is None:
             self._outside[device, pid] = value
-            self.add(
-                t_ns, Severity.INFO, f"outside PyTorch: {format_bytes(value)} at first sight", rank, device
-            )
-            return
-        if abs(value - before) >= STEP_BYTES:
+            text = f"outside PyTorch: {format_bytes(value)} at first sight"
+            self.add(t_ns, Severity.INFO, text, rank, device)
+        elif abs(value - before) >= STEP_BYTES:
             self._outside[device, pid] = value
             sign = "+" if value > before else ""
-            where = f" in {phase}" if phase else ""
-            text = f"outside PyTorch {sign}{format_bytes(value - before)}{where}"
+            text = f"outside PyTorch {sign}{format_bytes(value - before)}"
             self.add(t_ns, Severity.INFO, text, rank, device)
 
     def events(self) -> tuple[Event, ...]:

@@ -17,7 +17,6 @@ from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.records import Reason
 from gpumem_tui.session.driver import DriverModel, GpuModel, missing_reading, reason_of
-from gpumem_tui.session.happenings import Happenings
 from gpumem_tui.session.life import RunLife
 from gpumem_tui.session.rank import RankModel
 from gpumem_tui.units import GIB, format_bytes
@@ -37,17 +36,15 @@ class Picture:
         over: bool,
         driver: DriverModel,
         ranks: Mapping[Who, RankModel],
-        happenings: Happenings,
         alive: Callable[[Who], bool],
     ) -> None:
         self._now_ns, self._over = now_ns, over
-        self._driver, self._happenings = driver, happenings
+        self._driver = driver
         ordered = sorted(
             ranks.items(), key=lambda item: (item[1].number is None, item[1].number or 0, item[0][0])
         )
         self._models = [model for _, model in ordered]
         self._alive = {id(model): not over and alive(who) for who, model in ordered}
-        self._by_pid = {model.pid: model for model in self._models}
         self._inner = {  # what we call a process, for pids of another namespace
             known.namespace_pid: pid
             for pid, known in driver.names.items()
@@ -69,19 +66,6 @@ class Picture:
         found = [self._device(gpu) for _, gpu in sorted(self._driver.gpus.items())]
         return (*found, *self._unjoined())
 
-    def _ordinal_on(self, model: RankModel, gpu: GpuModel) -> int | None:
-        """What this process calls that device; on evidence only: UUID, else PCI address."""
-        for ordinal, device in model.devices.items():
-            facts = device.facts
-            if facts is None:
-                continue
-            if facts.uuid and gpu.gpu.uuid:
-                if facts.uuid.lower() == gpu.gpu.uuid.lower():
-                    return ordinal
-            elif facts.pci and facts.pci == gpu.gpu.pci:
-                return ordinal
-        return None
-
     def _driver_pid(self, model: RankModel) -> int:
         return self._inner.get(model.pid, model.pid)
 
@@ -90,7 +74,7 @@ class Picture:
         listed = {row[0] for row in gpu.processes.rows} if gpu.processes is not None else set()
         shares = []
         for model in self._models:
-            ordinal = self._ordinal_on(model, gpu)
+            ordinal = ordinal_on(model, gpu)
             there = self._driver_pid(model) in listed
             uses = ordinal is not None and model.device(ordinal).used
             if not (there or (uses and self._still_holds(model))):
@@ -134,19 +118,11 @@ class Picture:
         curves: list[Curve] = []
         total = None
         for model in self._models:
-            ordinal = self._ordinal_on(model, gpu)
+            ordinal = ordinal_on(model, gpu)
             if ordinal is not None and model.device(ordinal).used:
                 curves.append(model.curve(ordinal))
                 facts = model.device(ordinal).facts
                 total = facts.total_bytes if facts is not None else total
-        for share in book.ranks:
-            if share.outside.bytes is not None and not share.skewed and moment_ns is not None:
-                owner = self._by_pid.get(share.pid)
-                spans = owner.state(self._now_ns, True, False).spans if owner is not None else ()
-                phase = spans[0].phase if spans else None
-                self._happenings.outside(
-                    moment_ns, gpu.gpu.index, share.pid, share.rank, share.outside.bytes, phase
-                )
         load = gpu.load
         return DeviceState(
             index=gpu.gpu.index,
@@ -170,7 +146,7 @@ class Picture:
         groups: dict[tuple[str | None, int], list[tuple[RankModel, int]]] = {}
         for model in self._models:
             for ordinal, device in sorted(model.devices.items()):
-                joined = any(self._ordinal_on(model, gpu) == ordinal for gpu in self._driver.gpus.values())
+                joined = any(ordinal_on(model, gpu) == ordinal for gpu in self._driver.gpus.values())
                 if device.used and not joined:
                     uuid = device.facts.uuid if device.facts else None
                     groups.setdefault((uuid, ordinal if uuid is None else -1), []).append((model, ordinal))
@@ -235,6 +211,20 @@ class Picture:
                     )
                 )
         return tuple(rows)
+
+
+def ordinal_on(model: RankModel, gpu: GpuModel) -> int | None:
+    """What a process calls that device; on evidence only: UUID, else PCI address."""
+    for ordinal, device in model.devices.items():
+        facts = device.facts
+        if facts is None:
+            continue
+        if facts.uuid and gpu.gpu.uuid:
+            if facts.uuid.lower() == gpu.gpu.uuid.lower():
+                return ordinal
+        elif facts.pci and facts.pci == gpu.gpu.pci:
+            return ordinal
+    return None
 
 
 def facts_of(file: RunFile, run: RunDirectory, life: RunLife, run_life: Life, recorder: Life) -> RunFacts:

@@ -8,6 +8,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpumem_tui import records
@@ -21,11 +22,22 @@ from gpumem_tui.records import Header
 from gpumem_tui.session.driver import DriverModel
 from gpumem_tui.session.happenings import Happenings
 from gpumem_tui.session.life import KeeperModel, RunLife, is_alive
-from gpumem_tui.session.picture import Picture, facts_of
+from gpumem_tui.session.picture import TOLERANCE_NS, Picture, facts_of, ordinal_on
 from gpumem_tui.session.rank import RankModel
 
 Who = tuple[int, int | None]
 """A process for good: pid and started ticks."""
+
+
+@dataclass(frozen=True)
+class _List:
+    """A process list, and who is new in it or gone since the one before."""
+
+    record: records.Processes
+    new: set[int]
+    gone: set[int]
+    before: dict[int, int]
+    """What each process held in the list before."""
 
 
 class Recording:
@@ -44,6 +56,7 @@ class Recording:
         self._last_ns = self.file.t_ns
         self._health = Health()
         self._rings_wanted = True
+        self._lists: list[_List] = []
 
     # --- reading ------------------------------------------------------------------------------
 
@@ -56,6 +69,7 @@ class Recording:
         """Take what is new in the journals and, of processes that fell silent, in their rings."""
         for head, record in self._new_records():
             self._take(head, record)
+        self._judge_lists()
         for who, model in self._ranks.items():
             if self._rings_wanted and not model.bye and who in self._rings:
                 self._take_ring(model, self.run.rings / self._rings[who])
@@ -110,14 +124,30 @@ class Recording:
         first = gpu.listed is None
         before = {pid: holding.past[-1][1] for pid, holding in gpu.holdings.items() if holding.past}
         new, gone = gpu.add_processes(record)
-        ours = {who[0] for who in self._ranks} | self._driver.tree_pids()
-        for pid, came in [*((pid, True) for pid in new), *((pid, False) for pid in gone)]:
-            if pid in ours or (first and came):
-                continue
-            known = self._driver.names.get(pid)
-            name = (known.name if known else None) or ""
-            used = next((row[1] for row in record.rows if row[0] == pid), before.get(pid))
-            self._happenings.stranger(record.t_ns, record.index, pid, name, used, came)
+        self._lists.append(_List(record, set() if first else new, gone, before))
+
+    def _judge_lists(self) -> None:
+        """What the process lists of this batch say, now that the ranks' journals are as far."""
+        ours = {who[0] for who in self._ranks} | self._driver.once_in_tree
+        for each in self._lists:
+            t_ns, device = each.record.t_ns, each.record.index
+            used = {row[0]: row[1] for row in each.record.rows}
+            for pid, came in [*((pid, True) for pid in each.new), *((pid, False) for pid in each.gone)]:
+                if pid not in ours:
+                    known = self._driver.names.get(pid)
+                    name = (known.name if known else None) or ""
+                    size = used.get(pid) if came else each.before.get(pid)
+                    self._happenings.stranger(t_ns, device, pid, name, size, came)
+            gpu = self._driver.gpus[device]
+            for model in self._ranks.values():
+                held = used.get(model.pid)
+                ordinal = ordinal_on(model, gpu)
+                if held is None or ordinal is None:
+                    continue
+                reserved = model.device(ordinal).reserved.at(t_ns, TOLERANCE_NS)
+                if reserved is not None:
+                    self._happenings.outside(t_ns, device, model.pid, model.number, held - reserved)
+        self._lists.clear()
 
     # --- the picture --------------------------------------------------------------------------
 
@@ -125,7 +155,7 @@ class Recording:
         life = self._life_now()
         over = life in (Life.ENDED, Life.FAILED, Life.LOST)
         now_ns = wire.now_ns() if self._life.here and not over else self._last_ns
-        picture = Picture(now_ns, over, self._driver, self._ranks, self._happenings, self._alive)
+        picture = Picture(now_ns, over, self._driver, self._ranks, self._alive)
         devices = picture.devices()
         return RunState(
             facts=self._facts(life),
