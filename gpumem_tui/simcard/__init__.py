@@ -18,7 +18,9 @@ Not real
     and branches that depend on computed values (``nonzero``, boolean masks, loops
     until convergence) go the way of zeros; ``invented_reads`` of the status counts
     them. ``generate`` of Hugging Face waits for a true value: run it with the setting
-    ``true_every=16``. All kernels cost the same time (``kernel_us``), none by default.
+    ``true_every=16``. That is no default, because every 16th check such as
+    ``if loss.isnan(): raise`` would come out true as well.
+    All kernels cost the same time (``kernel_us``), none by default.
     NCCL: messages of up to 1 MiB are exchanged and reduced, of larger ones each rank
     sees its own part; send and receive move nothing. No CUDA IPC, cuDNN recurrent
     nets, CUPTI. MIG: even shares only.

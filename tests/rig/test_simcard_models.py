@@ -47,6 +47,22 @@ def test_transformers_train_and_generate(simcard):
     simcard.python(TRANSFORMERS, settings={"true_every": 16})
 
 
+def test_true_every_ends_loops_that_wait_and_trips_guards(simcard):
+    """Why the setting is no default: it cannot tell the two kinds of question apart."""
+    code = """
+        import torch
+        loss = torch.ones(1, device="cuda")
+        guard = sum(bool(loss.isnan()) for _ in range(32))
+        loop = 0
+        while not (loss == 1) and loop < 32:
+            loop += 1
+        print(guard, loop)
+    """
+
+    assert simcard.python(code).stdout.split() == ["0", "32"]
+    assert simcard.python(code, settings={"true_every": 16}).stdout.split() == ["2", "15"]
+
+
 def test_numbers_that_no_kernel_computed_are_counted(simcard):
     simcard.python("""
         import torch
