@@ -1,0 +1,1 @@
+"""The screens of the live view: overview, output, help."""

@@ -1,0 +1,59 @@
+"""How many rows each panel of the overview gets. Arithmetic only."""
+
+from typing import NamedTuple
+
+WIDE = 140
+"""From this width on, ranks, processes and events stand beside the devices."""
+
+
+class Plan(NamedTuple):
+    """Heights in rows; 0 hides a panel."""
+
+    wide: bool
+    full: bool
+    """Devices as blocks; otherwise as a table."""
+    devices: int
+    chart: int
+    ranks: int
+    processes: int
+    events: int
+
+
+def arrange(cells: int, height: int, blocks: list[int], ranks: int, processes: int, events: int) -> Plan:
+    """Share ``height`` rows out.
+
+    ``blocks`` are the heights of the devices' blocks; the rest are counts of rows.
+    """
+    wide = cells >= WIDE
+    tall, table = sum(blocks), len(blocks) + 1
+    full = tall <= height * (0.68 if wide else 0.46) or (len(blocks) == 1 and tall <= height)
+    devices = tall if full else min(table, max(2, height // 2))
+    devices = min(devices, height)
+    rest = height - devices
+    wants = {"ranks": 1 + ranks, "processes": 1 + processes, "events": 1 + max(4, events)}
+    if wide:
+        side = _share(height, {name: (2, want) for name, want in wants.items()})
+        side["events"] += height - sum(side.values())
+        return Plan(wide, full, devices, rest, **side)
+    least = {name: (2, want) for name, want in wants.items()}
+    rows = _share(rest, {"chart": (5, 8), **{n: least[n] for n in ("ranks", "events", "processes")}})
+    spare = rest - sum(rows.values())
+    rows["chart" if rows["chart"] else "events"] += spare
+    return Plan(wide, full, devices, **rows)
+
+
+def _share(rows: int, wants: dict[str, tuple[int, int]]) -> dict[str, int]:
+    """First what each needs at least, in order, as far as it goes; then row by row up to its wish."""
+    given = dict.fromkeys(wants, 0)
+    for name, (least, _) in wants.items():
+        if least <= rows:
+            given[name] = least
+            rows -= least
+    while rows:
+        hungry = [name for name, (_, want) in wants.items() if 0 < given[name] < want]
+        if not hungry:
+            break
+        for name in hungry[:rows]:
+            given[name] += 1
+        rows -= min(rows, len(hungry))
+    return given

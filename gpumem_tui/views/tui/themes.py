@@ -1,0 +1,152 @@
+"""Palettes: which colour each role has. The only place where colours are named.
+
+Blue, sky and orange carry the ledger: they stay apart for every common colour
+blindness and in their brightness, and every term has a texture of its own besides.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+from rich.style import Style
+from textual.theme import Theme
+
+DARK = {
+    "background": "#14181d",
+    "text": "#c6ced6",
+    "dim": "#7d8894",
+    "rule": "#3b4550",
+    "title": "#e4eaf0 bold",
+    "strong": "#ffffff bold",
+    "phase": "#9fd3ff",
+    "focus": "#ffffff bold",
+    "allocated": "#4a9be8",
+    "swing": "#2f6aa6",
+    "cached": "#8cc9f5",
+    "outside": "#f0a030",
+    "others": "#d683b4",
+    "driver": "#9aa5b1",
+    "unattributed": "#f2e35c",
+    "free": "#46515c",
+    "used": "#5f6b77",
+    "missing": "#b0a078",
+    "remark": "#b0a078",
+    "warning": "#f2c35c",
+    "failure": "#ff8a70 bold",
+    "badge": "#14181d on #f2e35c bold",
+    "prompt": "#14181d on #9fd3ff bold",
+    "key": "#9fd3ff bold",
+}
+LIGHT = {
+    "background": "#fbfbf9",
+    "text": "#2b333b",
+    "dim": "#68737e",
+    "rule": "#c3cad1",
+    "title": "#10161c bold",
+    "strong": "#000000 bold",
+    "phase": "#0b5c99",
+    "focus": "#000000 bold",
+    "allocated": "#1f6fbf",
+    "swing": "#4a90d0",
+    "cached": "#7fb8e6",
+    "outside": "#c46f00",
+    "others": "#a8407e",
+    "driver": "#6e7984",
+    "unattributed": "#8a7a00",
+    "free": "#c3cad1",
+    "used": "#aab3bc",
+    "missing": "#7a6a30",
+    "remark": "#7a6a30",
+    "warning": "#985c00",
+    "failure": "#b3261e bold",
+    "badge": "#ffffff on #7a6a00 bold",
+    "prompt": "#ffffff on #0b5c99 bold",
+    "key": "#0b5c99 bold",
+}
+ANSI = {
+    "background": "default",
+    "text": "default",
+    "dim": "bright_black",
+    "rule": "bright_black",
+    "title": "default bold",
+    "strong": "default bold",
+    "phase": "cyan",
+    "focus": "default bold",
+    "allocated": "blue",
+    "swing": "blue",
+    "cached": "bright_cyan",
+    "outside": "yellow",
+    "others": "magenta",
+    "driver": "white",
+    "unattributed": "bright_yellow",
+    "free": "bright_black",
+    "used": "bright_black",
+    "missing": "yellow",
+    "remark": "yellow",
+    "warning": "bright_yellow",
+    "failure": "bright_red bold",
+    "badge": "black on yellow bold",
+    "prompt": "black on cyan bold",
+    "key": "cyan bold",
+}
+MONO = {
+    **dict.fromkeys(DARK, "default"),
+    **dict.fromkeys(("title", "strong", "focus", "warning", "failure", "key"), "default bold"),
+    "badge": "default reverse",
+    "prompt": "default reverse",
+}
+"""No colour at all, for NO_COLOR: bold and reverse only, the textures tell the rest."""
+
+
+class Palette:
+    """Styles by role, for one theme."""
+
+    def __init__(self, name: str, colours: Mapping[str, str]) -> None:
+        self.name = name
+        self.textured = name == "mono"
+        """Whether levels must be told apart by texture alone."""
+        self._colours = colours
+        self.style = lru_cache(maxsize=512)(self._style)
+        self.background = colours["background"]
+
+    def _style(self, role: str) -> Style:
+        front, _, back = role.partition("/")
+        if back:
+            ground = self._colours[back].split()[0]
+            return Style.parse(f"{self._colours[front].split()[0]} on {ground}")
+        wanted = self._colours[front]
+        return Style.parse(wanted if " on " in wanted else f"{wanted} on {self.background}")
+
+
+PALETTES = {
+    "dark": Palette("dark", DARK),
+    "light": Palette("light", LIGHT),
+    "ansi": Palette("ansi", ANSI),
+    "mono": Palette("mono", MONO),
+}
+
+
+def choose(wanted: str | None, environ: Mapping[str, str]) -> Palette:
+    """The palette for this terminal: NO_COLOR wins, then what was asked for, then what it can show."""
+    if environ.get("NO_COLOR"):
+        return PALETTES["mono"]
+    if wanted is not None:
+        return PALETTES[wanted]
+    rich_colours = environ.get("COLORTERM") in ("truecolor", "24bit") or "256color" in environ.get("TERM", "")
+    return PALETTES["dark" if rich_colours else "ansi"]
+
+
+def textual_theme(palette: Palette) -> Theme:
+    """The same palette for Textual's own surfaces."""
+    native = palette.background == "default"
+    ground = "ansi_default" if native else palette.background
+    text = "ansi_default" if native else str(palette.style("text").color.name)  # type: ignore[union-attr]
+    return Theme(
+        name=f"gpumem-{palette.name}",
+        primary="ansi_blue" if native else str(palette.style("allocated").color.name),  # type: ignore[union-attr]
+        background=ground,
+        surface=ground,
+        panel=ground,
+        foreground=text,
+        dark=palette.name != "light",
+        ansi=native,
+    )

@@ -1,0 +1,1 @@
+"""Widgets of lines: each draws only the cells that changed."""
