@@ -1,7 +1,6 @@
 """``attach``: the live view on a run, or its picture as text or JSON."""
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -33,9 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     found = rundir.find(arguments.run)
     if arguments.json or arguments.once or not is_a_terminal():
         return show_once(found, as_json=arguments.json, ascii_only=arguments.ascii)
-    return watch(
-        found, theme=arguments.theme, ascii_only=arguments.ascii or None, interval_s=arguments.interval
-    )
+    return watch(found, theme=arguments.theme, ascii_only=arguments.ascii, interval_s=arguments.interval)
 
 
 def show_once(run: "RunDirectory", *, as_json: bool, ascii_only: bool = False) -> int:
@@ -62,7 +59,7 @@ def watch(
     *,
     started_here: bool = False,
     theme: str | None = None,
-    ascii_only: bool | None = None,
+    ascii_only: bool = False,
     interval_s: float = 1.0,
     speed: float | None = None,
 ) -> int:
@@ -70,20 +67,22 @@ def watch(
 
     Its exit code: the workload's own if it was started here and has ended, else 0.
     """
+    from gpumem_tui.journal import rundir
     from gpumem_tui.session import Playback, Recording
     from gpumem_tui.views.tui import run_app
 
     recording = Recording(run) if speed is None else Playback(run, speed)
     recording.read()  # a recording that cannot be read is one line, before the screen is taken
-    result = run_app(recording, theme=theme, ascii=ascii_only, interval_s=interval_s)
-    state = recording.read()
-    if result.error is not None:
-        print(f"gpumem-tui: the view has failed; the run is untouched. {result.error}", file=sys.stderr)
-        return 70
-    if state.facts.ending is None:
-        print(f"detached; {run.name} goes on. Come back with: gpumem-tui attach {run.name}")
+    result = run_app(
+        recording, theme=theme, ascii=ascii_only, interval_s=interval_s, report_dir=rundir.home()
+    )
+    if result.sentence:
+        print(result.sentence, file=sys.stderr)
+    if result.exit_code:
+        return result.exit_code
+    facts = recording.read().facts
+    if facts.ending is None:
+        print(f"{run.name} goes on; come back with: gpumem-tui attach {run.name}")
         return 0
-    print(f"{run.name}: {state.facts.ending}. The recording stays: gpumem-tui attach {run.name}")
-    if started_here and state.facts.exit_code is not None:
-        return state.facts.exit_code
-    return os.EX_OK
+    print(f"{run.name}: {facts.ending}; the recording stays: gpumem-tui attach {run.name}")
+    return facts.exit_code or 0 if started_here else 0

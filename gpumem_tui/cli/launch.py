@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import gpumem_tui
 from gpumem_tui.agent import wire
 from gpumem_tui.cli.simulation import Simulation
+from gpumem_tui.errors import CannotRecord, RecordingExists
 from gpumem_tui.journal import rundir
 from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.keeper import end_like, keep_batch, keep_terminal, workload_environment
@@ -76,6 +77,9 @@ def launch(plan: Plan) -> int:
     """
     find_program(plan.command, os.environ)  # before anything is made
     budget_bytes = parse_size(plan.disk_budget, what="--disk-budget")
+    step = slurm_step(os.environ) if plan.name is None and plan.simulation is None else None
+    if step is not None and plan.how == "batch":
+        return _join_step(plan, step, budget_bytes)
     run = rundir.create(plan.name or rundir.new_name(plan.command))
     machine = None
     try:
@@ -88,21 +92,20 @@ def launch(plan: Plan) -> int:
         machine.environment() if machine is not None else os.environ, run.path, plan.hertz, plan.reset_peaks
     )
 
-    def write_facts() -> None:
-        run.write_facts(_facts(plan, run, machine, budget_bytes))
+    def ready(keeper_pid: int) -> None:
+        run.write_facts(_facts(plan, run, machine, budget_bytes, keeper_pid))
         start_recorder(run, machine)
         if plan.beside is not None:
-            plan.beside(machine, os.getpid(), wire.started_ticks(os.getpid()))
+            plan.beside(machine, keeper_pid, wire.started_ticks(keeper_pid))
 
     if plan.how == "batch":
-        write_facts()
+        ready(os.getpid())
         end_like(keep_batch(run.path, plan.command, environment))
     size = shutil.get_terminal_size()
     modes = None
     with contextlib.suppress(termios.error):
         modes = termios.tcgetattr(0)
-    keep_terminal(run.path, plan.command, environment, (size.lines, size.columns), modes, write_facts)
-    wait_until_written(run)
+    keep_terminal(run.path, plan.command, environment, (size.lines, size.columns), modes, ready)
     if plan.how == "detached":
         print(f"started {run.name}; watch it with: gpumem-tui attach {run.name}")
         return 0
@@ -112,7 +115,11 @@ def launch(plan: Plan) -> int:
 
 
 def _facts(
-    plan: Plan, run: rundir.RunDirectory, machine: "SimulatedMachine | None", budget_bytes: int
+    plan: Plan,
+    run: rundir.RunDirectory,
+    machine: "SimulatedMachine | None",
+    budget_bytes: int,
+    keeper_pid: int,
 ) -> RunFile:
     simulated = None
     if plan.simulation is not None and machine is not None:
@@ -128,8 +135,8 @@ def _facts(
         t_ns=wire.now_ns(),
         version=gpumem_tui.__version__,
         interactive=plan.how != "batch",
-        keeper_pid=os.getpid(),
-        keeper_ticks=wire.started_ticks(os.getpid()),
+        keeper_pid=keeper_pid,
+        keeper_ticks=wire.started_ticks(keeper_pid),
         simulated=simulated,
         labels=plan.labels,
         environment={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
@@ -162,8 +169,31 @@ def start_recorder(run: rundir.RunDirectory, machine: "SimulatedMachine | None")
         )
 
 
-def wait_until_written(run: rundir.RunDirectory, seconds: float = 5.0) -> None:
-    """Wait for the keeper to have written ``run.json``: it is the forked child that does."""
+def slurm_step(environment: Mapping[str, str]) -> str | None:
+    """One name for all tasks of a Slurm job step on this node; None outside a step of several tasks."""
+    job, step, node = (environment.get(name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_NODEID"))
+    if not job or not step or (environment.get("SLURM_NTASKS") or "1") == "1":
+        return None
+    return f"slurm-{job}.{step}-node{node or 0}"
+
+
+def _join_step(plan: Plan, name: str, budget_bytes: int) -> int:
+    """Record into the one recording of the step on this node; the first task makes it."""
+    try:
+        run = rundir.create(name)
+        run.write_facts(_facts(plan, run, None, budget_bytes, os.getpid()))
+    except RecordingExists:
+        run = rundir.find(name)
+        _wait_for_facts(run)
+    start_recorder(run, None)  # all tasks offer one; the recorders elect one among them
+    environment = workload_environment(os.environ, run.path, plan.hertz, plan.reset_peaks)
+    end_like(keep_batch(run.path, plan.command, environment))
+
+
+def _wait_for_facts(run: rundir.RunDirectory, seconds: float = 10.0) -> None:
+    """The task that made the directory is about to write ``run.json``. Raises :class:`CannotRecord`."""
     until = time.monotonic() + seconds
-    while not run.run_file.exists() and time.monotonic() < until:
-        time.sleep(0.005)
+    while not run.run_file.exists():
+        if time.monotonic() > until:
+            raise CannotRecord(f"{run.path} has no run.json: the task that made it has ended; remove it")
+        time.sleep(0.01)

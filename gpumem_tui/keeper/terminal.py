@@ -40,12 +40,13 @@ def keep_terminal(
     environment: Mapping[str, str],
     screen: Screen,
     modes: list[object] | None,
-    before: Callable[[], None],
+    ready: Callable[[int], None],
 ) -> int:
     """Fork a keeper that starts ``command`` on a pty; returns the keeper's pid at once.
 
     ``modes`` are the caller's terminal attributes (``termios.tcgetattr``), taken over
-    as ``script`` does. ``before`` runs in the keeper before the workload is started.
+    as ``script`` does. ``ready`` is called here with the keeper's pid, before the workload
+    is started; if it raises, nothing is started.
     Raises :class:`CommandNotFound` before anything is started, :class:`CannotRecord`
     where no pty is to be had.
     """
@@ -58,14 +59,22 @@ def keep_terminal(
         termios.tcsetattr(slave, termios.TCSANOW, modes)  # type: ignore[arg-type]
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", *screen, 0, 0))
     os.mkfifo(run / "input", 0o600)
+    wait, go = os.pipe2(os.O_CLOEXEC)
     pid = os.fork()
     if pid:
-        os.close(master)
-        os.close(slave)
+        for fd in (master, slave, wait):
+            os.close(fd)
+        try:
+            ready(pid)
+            os.write(go, b"go")
+        finally:
+            os.close(go)  # without the word, the keeper ends
         return pid
     try:
         os.setsid()
-        before()
+        os.close(go)
+        if not os.read(wait, 2):
+            os._exit(0)
         _detach_streams()
         _keep(run, program, command, environment, master, slave)
     finally:

@@ -29,7 +29,12 @@ class Gpumem:
     def environment(self) -> dict[str, str]:
         """Ours, without what the tests' own surroundings may have set."""
         base = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-        return {**base, "GPUMEM_TUI_HOME": str(self.home)}
+        return {**base, **self.own}
+
+    @property
+    def own(self) -> dict[str, str]:
+        """Where recordings go."""
+        return {"GPUMEM_TUI_HOME": str(self.home)}
 
     def start(self, *words, env=None, **options) -> subprocess.Popen:
         """Start a verb."""

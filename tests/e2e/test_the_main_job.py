@@ -96,7 +96,7 @@ def test_every_term_is_right_and_the_last_sample_is_what_the_script_said(trainin
     assert first.others == ()
 
     status = gpumem.machine(simcard_libraries).status()
-    holders = {holder.pid: holder.total_bytes for holder in status.devices[1].holders}
+    holders = {holder.pid: holder.total_bytes for holder in status.devices[1].processes}
     assert second.others[0].used.bytes == holders[second.others[0].pid]
 
     assert release() == 0
@@ -105,7 +105,8 @@ def test_every_term_is_right_and_the_last_sample_is_what_the_script_said(trainin
         if isinstance(record, Sample) and record.reserved_bytes:
             samples[head.pid] = record
     for script in said.values():
-        assert samples[script["pid"]].allocated_bytes <= script["allocated"]
+        last = samples[script["pid"]]
+        assert (last.allocated_bytes, last.reserved_bytes) == (script["allocated"], script["reserved"])
 
 
 def test_a_process_hidden_by_the_driver_is_exactly_what_is_unattributed(training, simcard_libraries):
@@ -113,7 +114,7 @@ def test_a_process_hidden_by_the_driver_is_exactly_what_is_unattributed(training
     holder = gpumem.hold(simcard_libraries, 1, 6 * GIB)
     machine = gpumem.machine(simcard_libraries)
     machine.set(nvml_hide_pid=holder.pid)
-    held = next(h.total_bytes for h in machine.status().devices[1].holders if h.pid == holder.pid)
+    held = next(h.total_bytes for h in machine.status().devices[1].processes if h.pid == holder.pid)
     recording = gpumem.recording()
 
     def look():
@@ -136,3 +137,24 @@ def test_report_says_the_same_as_json_with_raw_bytes(training):
     }
     assert release() == 0
     assert gpumem.recording().read().facts.life is Life.ENDED
+
+
+def test_the_tasks_of_a_slurm_step_share_one_recording(gpumem, make_simcard):
+    card = make_simcard("8GiB")
+    code = "import torch, time, os; torch.empty(9, device='cuda'); print(os.environ['RANK']); time.sleep(2)"
+    step = {"SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0", "SLURM_NODEID": "0", "SLURM_NTASKS": "3"}
+    tasks = [
+        gpumem.start(
+            "run", "--anyway", "--batch", "--", sys.executable, "-c", code,
+            env={**card.environment(), **gpumem.own, **step, "SLURM_PROCID": str(i), "RANK": str(i)},
+        )
+        for i in range(3)
+    ]  # fmt: skip
+    said = sorted(task.communicate(timeout=60)[0] for task in tasks)
+
+    assert said == [b"0\n", b"1\n", b"2\n"]
+    assert [path.name for path in gpumem.home.glob("runs/*")] == ["slurm-77.0-node0"]
+    state = gpumem.recording().read()
+    assert [rank.rank for rank in state.ranks] == [0, 1, 2]
+    assert state.facts.life is Life.ENDED
+    assert len(list(gpumem.latest().journal.glob("driver*"))) == 1
