@@ -201,11 +201,11 @@ def draw(drawing: Plot, state: RunState, rows: int, *, textured: bool) -> list[L
 
 
 def _label(row: int, height: int, top: int) -> str:
-    """The axis label of a row: at the top, and in the middle where there is room."""
+    """The axis label of a row, for the level of its upper edge: at the top, and in the middle."""
     if row == height - 1:
         return right(units.format_gib(top, precision=1), _GUTTER - 2) + "┤"
-    if height >= 4 and row * 2 == height - height % 2:
-        return right(units.format_gib(round(top * row / height), precision=1), _GUTTER - 2) + "┤"
+    if height >= 4 and row == (height + 1) // 2 - 1:
+        return right(units.format_gib(round(top * (row + 1) / height), precision=1), _GUTTER - 2) + "┤"
     return " " * (_GUTTER - 2) + "│"
 
 
@@ -243,14 +243,14 @@ def _axis(drawing: Plot, state: RunState) -> Line:
     size = 8 if seconds else 5
     every = -(-(size + 6) // 5) * 5
     cells = [Span("─", "rule")] * view.columns
+    marks = {column: role for column, role in drawing.marks.items() if 0 <= column < view.columns}
     for column in range(0, view.columns - size, every):
         moment = present.wall_clock(state.facts, view.start_ns + column * view.column_ns, seconds=seconds)
         cells[column] = Span("┴", "rule")
-        for offset, char in enumerate(moment, 1):
-            cells[column + offset] = Span(char, "dim")
-    for column, role in drawing.marks.items():
-        if 0 <= column < view.columns:
-            cells[column] = Span("▲", role)
+        if not marks.keys() & set(range(column + 1, column + 1 + size)):
+            cells[column + 1 : column + 1 + size] = [Span(char, "dim") for char in moment]
+    for column, role in marks.items():
+        cells[column] = Span("▲", role)
     return (Span("0".rjust(_GUTTER - 2) + "└ ", "dim"), *_runs(cells))
 
 
@@ -280,7 +280,8 @@ def chart(
     """The whole panel in exactly ``rows`` lines of ``cells`` cells: title with legend, plot, axis."""
     if rows <= 0 or cells <= 0:
         return []
-    name = f" GPU {device.index}  {span_name(span_s)} "
+    card = present.device_title(device) if cells >= 110 else f"GPU {device.index}"
+    name = f" {card}  {span_name(span_s)} "
     key = () if cells < 78 else (Span(" "), *legend(device))
     title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
     if rows == 1 or cells < _GUTTER + 4:

@@ -150,7 +150,7 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
             spans.append(Span(f"{left(row.step, step)}  "))
         if speed and cells >= 100:
             spans.append(Span(f"{right(row.speed, speed)}  ", "dim"))
-        if cells >= 70:
+        if cells >= 60:
             figures = f"{units.format_gib(row.allocated_bytes)} of {units.format_gib(row.reserved_bytes)}"
             spans.append(Span(f"{right(figures, 14)} GiB  ", "text"))
         spans.append(Span(row.phase, row.role if row.role != "text" else "phase"))
@@ -180,7 +180,7 @@ def process_lines(state: RunState, cells: int) -> list[Line]:
                     Span(f"{left(row.who, who)}  ", "strong" if row.ours else "others"),
                     Span(f"{right(str(row.pid), pid)}  ", "dim"),
                     Span(f"{left(figure, 10)}  ", "missing" if row.why else "text"),
-                    Span(f"{left(row.growth, 14)}  " if cells >= 70 else "", "warning"),
+                    Span(f"{left(row.growth, 14)}  " if cells >= 62 else "", "warning"),
                     Span(row.command, "dim"),
                 ),
                 cells,

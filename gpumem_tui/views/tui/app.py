@@ -109,9 +109,7 @@ class MonitorApp(App[AppResult]):
         self._drawing = asyncio.Lock()
         self.header, self.footer = Lines(id="header"), Lines(id="footer")
         self.overview, self.output, self.help = Overview(), Output(), Help()
-        for each in PALETTES.values():
-            self.register_theme(textual_theme(each))
-        self.theme = f"gpumem-{palette.name}"
+        self._take_theme(palette)
         self.animation_level = "none"
 
     @property
@@ -305,11 +303,19 @@ class MonitorApp(App[AppResult]):
     def use_palette(self, palette: Palette) -> None:
         """Draw everything in another palette."""
         self.palette = palette
-        self.theme = f"gpumem-{palette.name}"
+        self._take_theme(palette)
         for lines in self.query(Lines):
             lines.refresh()
         if self.state is not None:
             self.call_after_refresh(self.draw)
+
+    def _take_theme(self, palette: Palette) -> None:
+        theme = textual_theme(palette)
+        if isinstance(theme, str):
+            self.theme = theme
+        else:
+            self.register_theme(theme)
+            self.theme = theme.name
 
     async def action_type(self) -> None:
         """Open a line to type into the workload."""

@@ -108,13 +108,25 @@ class Palette:
         self.style = lru_cache(maxsize=512)(self._style)
         self.background = colours["background"]
 
+    def colour(self, role: str) -> str:
+        """A role's foreground, as its name or number."""
+        return self._colours[role].split()[0]
+
     def _style(self, role: str) -> Style:
+        """``role``; ``a/b``: a on b; ``=words``: the workload's own style, on our ground."""
+        if role.startswith("="):
+            return self._foreign(role[1:])
         front, _, back = role.partition("/")
         if back:
-            ground = self._colours[back].split()[0]
-            return Style.parse(f"{self._colours[front].split()[0]} on {ground}")
+            return Style.parse(f"{self.colour(front)} on {self.colour(back)}")
         wanted = self._colours[front]
         return Style.parse(wanted if " on " in wanted else f"{wanted} on {self.background}")
+
+    def _foreign(self, words: str) -> Style:
+        style = Style.parse(words)
+        if self.textured:
+            style = style.without_color
+        return self.style("text") + style
 
 
 PALETTES = {
@@ -135,18 +147,21 @@ def choose(wanted: str | None, environ: Mapping[str, str]) -> Palette:
     return PALETTES["dark" if rich_colours else "ansi"]
 
 
-def textual_theme(palette: Palette) -> Theme:
-    """The same palette for Textual's own surfaces."""
-    native = palette.background == "default"
-    ground = "ansi_default" if native else palette.background
-    text = "ansi_default" if native else str(palette.style("text").color.name)  # type: ignore[union-attr]
+NATIVE = "ansi-dark"
+"""Textual's own theme on the terminal's colours; it filters none of ours."""
+
+
+def textual_theme(palette: Palette) -> str | Theme:
+    """The theme for Textual's own surfaces: a new one, or the name of one that it has."""
+    if palette.background == "default":
+        return NATIVE
+    text, primary = (palette.colour(role) for role in ("text", "allocated"))
     return Theme(
         name=f"gpumem-{palette.name}",
-        primary="ansi_blue" if native else str(palette.style("allocated").color.name),  # type: ignore[union-attr]
-        background=ground,
-        surface=ground,
-        panel=ground,
+        primary=primary,
+        background=palette.background,
+        surface=palette.background,
+        panel=palette.background,
         foreground=text,
         dark=palette.name != "light",
-        ansi=native,
     )
