@@ -74,6 +74,8 @@ class Counters(msgspec.Struct, frozen=True):
     reserved_bytes: int | None
     reason: Reason | None = None
     """Why the figures are missing, where they are."""
+    steady: bool = True
+    """Whether the figures stood still around the moment they are paired with."""
 
 
 class DriverProcess(msgspec.Struct, frozen=True):
@@ -122,7 +124,7 @@ class RankShare(msgspec.Struct, frozen=True):
     opaque: bool
     """The driver knows what the process holds, but its allocator cannot be read: ``used`` is one term."""
     skewed: bool
-    """The skew is larger than the stated tolerance: *outside* may be off by what changed meanwhile."""
+    """The skew is larger than the tolerance, or memory was moving: *outside* may be off by what changed."""
 
 
 class OtherShare(msgspec.Struct, frozen=True):
@@ -236,7 +238,7 @@ def _share(
         reserved=reserved,
         skew_ns=skew,
         opaque=reserved.bytes is None and used.bytes is not None,
-        skewed=skew is not None and abs(skew) > tolerance_ns,
+        skewed=skew is not None and (abs(skew) > tolerance_ns or not counters.steady),
     )
 
 

@@ -67,6 +67,9 @@ class RunFacts(msgspec.Struct, frozen=True):
     keeper: Life
     live: bool
     """Followed as it grows, as opposed to replayed."""
+    moment: str | None = None
+    """What the ledgers of an ended run show: "at the out-of-memory error of rank 0"; None while it runs."""
+    moment_ns: int | None = None
 
 
 class Series(msgspec.Struct, frozen=True):

@@ -12,9 +12,6 @@ if TYPE_CHECKING:
     from gpumem_tui.journal.runfile import Simulated
     from gpumem_tui.simcard import SimulatedMachine
 
-DEFAULTS = {"true_every": "16"}
-"""Settings that make ordinary programs end: Hugging Face's ``generate`` waits for a true value."""
-
 
 @dataclass(frozen=True)
 class Simulation:
@@ -32,7 +29,7 @@ class Simulation:
             raise BadInput(f"--simulate takes 1 to 16 cards, not {len(devices)}")
         if kernel_us is not None and not 0 <= kernel_us <= 1e6:
             raise BadInput(f"--kernel-us {kernel_us:g} is out of range; take 0 to 1000000")
-        pairs = dict(DEFAULTS)
+        pairs: dict[str, str] = {}
         for word in settings:
             name, sign, value = word.partition("=")
             if not sign:

@@ -17,6 +17,9 @@ NEAR_NS = 700_000_000
 
 MINUTE_NS = 60_000_000_000
 
+READINGS = 120
+"""Memory readings and process lists kept whole: about a minute, for pairing and for the last moment."""
+
 
 def reason_of(text: str | None) -> Reason | None:
     """The reason in a record; a detail may follow it after a colon."""
@@ -54,8 +57,8 @@ class GpuModel:
 
     def __init__(self, gpu: records.Gpu) -> None:
         self.gpu = gpu
-        self.memories: deque[records.Memory] = deque(maxlen=16)
-        self.processes: records.Processes | None = None
+        self.memories: deque[records.Memory] = deque(maxlen=READINGS)
+        self.lists: deque[records.Processes] = deque(maxlen=READINGS)
         self.listed: records.Processes | None = None
         """The last list that could be read."""
         self.load: records.Load | None = None
@@ -79,7 +82,7 @@ class GpuModel:
 
     def add_processes(self, processes: records.Processes) -> "tuple[set[int], set[int]]":
         """A process list; which pids are new, and which have gone, since the last readable one."""
-        self.processes = processes
+        self.lists.append(processes)
         if processes.reason is not None:
             return set(), set()
         self.listed = processes
@@ -91,12 +94,27 @@ class GpuModel:
             self.holdings.setdefault(pid, Holding(processes.t_ns)).add(processes.t_ns, used)
         return new, gone
 
-    def reading(self, now_ns: int, names: "dict[int, records.Process]") -> DriverReading:
-        """Memory and processes of one moment: the latest process list, and the memory read closest to it."""
+    def list_at(self, moment_ns: int | None) -> records.Processes | None:
+        """The last process list, or the last one up to a moment (the first, where all are later)."""
+        if moment_ns is None or not self.lists:
+            return self.lists[-1] if self.lists else None
+        earlier = [each for each in self.lists if each.t_ns <= moment_ns]
+        return earlier[-1] if earlier else self.lists[0]
+
+    def reading(
+        self, now_ns: int, moment_ns: int | None, names: "dict[int, records.Process]"
+    ) -> DriverReading:
+        """Memory and processes of one moment: a process list, and the memory read closest to it.
+
+        ``moment_ns`` None is now: the latest readings, or STALE where they are too old.
+        """
         if not self.memories:
             return missing_reading(reason_of(self.gpu.reason) or Reason.NOT_READ_YET)
         latest = self.memories[-1]
-        processes = self.processes
+        if moment_ns is not None:
+            now_ns = moment_ns
+            latest = min(self.memories, key=lambda m: abs(m.t_ns - moment_ns))
+        processes = self.list_at(moment_ns)
         memory = latest
         if processes is not None and latest.reason is None:
             near = min(self.memories, key=lambda m: abs(m.t_ns - processes.t_ns))

@@ -33,18 +33,18 @@ class Picture:
     def __init__(
         self,
         now_ns: int,
-        over: bool,
+        moment_ns: int | None,
         driver: DriverModel,
         ranks: Mapping[Who, RankModel],
         alive: Callable[[Who], bool],
     ) -> None:
-        self._now_ns, self._over = now_ns, over
+        self._now_ns, self._over, self._moment_ns = now_ns, moment_ns is not None, moment_ns
         self._driver = driver
         ordered = sorted(
             ranks.items(), key=lambda item: (item[1].number is None, item[1].number or 0, item[0][0])
         )
         self._models = [model for _, model in ordered]
-        self._alive = {id(model): not over and alive(who) for who, model in ordered}
+        self._alive = {id(model): moment_ns is None and alive(who) for who, model in ordered}
         self._inner = {  # what we call a process, for pids of another namespace
             known.namespace_pid: pid
             for pid, known in driver.names.items()
@@ -71,7 +71,8 @@ class Picture:
 
     def _shares(self, gpu: GpuModel, moment_ns: int | None) -> list[Counters]:
         """Our processes on a device: those that use it, and those that the driver names there."""
-        listed = {row[0] for row in gpu.processes.rows} if gpu.processes is not None else set()
+        processes = gpu.list_at(self._moment_ns)
+        listed = {row[0] for row in processes.rows} if processes is not None else set()
         shares = []
         for model in self._models:
             ordinal = ordinal_on(model, gpu)
@@ -93,8 +94,8 @@ class Picture:
 
     def _still_holds(self, model: RankModel) -> bool:
         """Whether it counts where the driver cannot say: a process that is over holds nothing."""
-        if self._over:
-            return not model.bye
+        if self._moment_ns is not None:
+            return model.spoke_ns >= self._moment_ns
         return self._alive[id(model)] and not model.bye
 
     def _as_listed(self, counters: Counters, model: RankModel) -> Counters:
@@ -112,7 +113,7 @@ class Picture:
         )
 
     def _device(self, gpu: GpuModel) -> DeviceState:
-        reading = gpu.reading(self._now_ns, self._driver.names)
+        reading = gpu.reading(self._now_ns, self._moment_ns, self._driver.names)
         moment_ns = reading.processes_t_ns if reading.processes_t_ns is not None else reading.t_ns
         book = ledger(reading, self._shares(gpu, moment_ns), TOLERANCE_NS)
         curves: list[Curve] = []
@@ -186,9 +187,10 @@ class Picture:
         ours = {self._driver_pid(model): model for model in self._models}
         rows = []
         for index, gpu in sorted(self._driver.gpus.items()):
-            if gpu.listed is None:
+            listed = gpu.listed if self._moment_ns is None else gpu.list_at(self._moment_ns)
+            if listed is None:
                 continue
-            for pid, used, kind, reason in gpu.listed.rows:
+            for pid, used, kind, reason in listed.rows:
                 known = self._driver.names.get(pid)
                 model = ours.get(pid)
                 holding = gpu.holdings.get(pid)
@@ -204,7 +206,7 @@ class Picture:
                         used_bytes=used,
                         reason=(reason_of(reason) or Reason.NOT_SUPPORTED) if used is None else None,
                         growth_bytes=holding.growth_bytes(self._now_ns) if holding is not None else None,
-                        since_ns=holding.since_ns if holding is not None else gpu.listed.t_ns,
+                        since_ns=holding.since_ns if holding is not None else listed.t_ns,
                         visible=known.visible if known else True,
                         kind=kind,
                         rss_bytes=self._driver.rss_bytes(pid),
@@ -227,7 +229,15 @@ def ordinal_on(model: RankModel, gpu: GpuModel) -> int | None:
     return None
 
 
-def facts_of(file: RunFile, run: RunDirectory, life: RunLife, run_life: Life, recorder: Life) -> RunFacts:
+def facts_of(
+    file: RunFile,
+    run: RunDirectory,
+    life: RunLife,
+    run_life: Life,
+    recorder: Life,
+    moment: str | None,
+    moment_ns: int | None,
+) -> RunFacts:
     """Who the run is, from run.json and how far it has come."""
     endings = life.endings()
     over = run_life in (Life.ENDED, Life.FAILED, Life.LOST)
@@ -254,6 +264,8 @@ def facts_of(file: RunFile, run: RunDirectory, life: RunLife, run_life: Life, re
         recorder=recorder,
         keeper=life.keeper_life(),
         live=not over,
+        moment=moment,
+        moment_ns=moment_ns,
     )
 
 

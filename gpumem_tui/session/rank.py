@@ -11,11 +11,15 @@ from gpumem_tui.session.curve import Curve
 from gpumem_tui.session.phasetable import PhaseTable
 from gpumem_tui.session.times import ended_ns
 
+STEADY_NS = 200_000_000
+"""Two samples at the default rate to each side."""
+
 SILENT_NS = 5_000_000_000
 """A living process that has not spoken for this long is silent."""
 
-RECENT = 64
-"""Samples kept whole for pairing with driver readings: some seconds."""
+RECENT = 8192
+RECENT_NS = 60_000_000_000
+"""How many levels, and how long, are kept whole for pairing with driver readings."""
 
 TRAINING = ("forward",)
 """Phases whose first span with a new step number begins that step."""
@@ -36,7 +40,10 @@ class RankDevice:
     def add_level(self, t_ns: int, allocated: int, reserved: int) -> None:
         """Levels of one call, from a sample or from the edge of a span."""
         self.used = self.used or reserved > 0
-        self.recent.append((t_ns, allocated, reserved))
+        recent = self.recent
+        recent.append((t_ns, allocated, reserved))
+        while recent[0][0] < t_ns - RECENT_NS:
+            recent.popleft()
 
     def add_sample(self, sample: records.Sample) -> None:
         """A whole sample."""
@@ -57,7 +64,7 @@ class RankDevice:
         if self.used:
             self.allocated.add(bucket.t_ns, bucket.until_ns, *bucket.allocated)
             self.reserved.add(bucket.t_ns, bucket.until_ns, *bucket.reserved)
-        self.recent.append((bucket.until_ns, bucket.allocated[2], bucket.reserved[2]))
+        self.add_level(bucket.until_ns, bucket.allocated[2], bucket.reserved[2])
 
     def nearest(self, t_ns: int | None) -> tuple[int, int, int] | None:
         """The levels read closest to a moment; the last ones where no moment is given."""
@@ -66,6 +73,17 @@ class RankDevice:
         if t_ns is None:
             return self.recent[-1]
         return min(self.recent, key=lambda level: abs(level[0] - t_ns))
+
+    def steady(self, t_ns: int, within_ns: int) -> bool:
+        """Whether reserved memory was the same in every reading around a moment."""
+        around = {reserved for t, _, reserved in self.recent if abs(t - t_ns) <= within_ns}
+        return len(around) <= 1
+
+    def settled(self, t_ns: int, within_ns: int) -> int | None:
+        """Reserved bytes at a moment, if they stood still around it, before and after."""
+        around = [(t, reserved) for t, _, reserved in self.recent if abs(t - t_ns) <= within_ns]
+        both = any(t <= t_ns for t, _ in around) and any(t >= t_ns for t, _ in around)
+        return around[0][1] if both and len({reserved for _, reserved in around}) == 1 else None
 
 
 class RankModel:
@@ -86,6 +104,10 @@ class RankModel:
         self.step: int | None = None
         self._step_times: deque[int] = deque(maxlen=21)
         self.bye = False
+        self.failure: records.Failure | None = None
+        """The last failing allocation: a candidate until it is known how the process ended."""
+        self.recovered = False
+        """Another step has begun since: the program has caught it."""
         self.dropped = 0
 
     def device(self, ordinal: int) -> RankDevice:
@@ -118,6 +140,8 @@ class RankModel:
                 self.words[record.code] = record.text
             case records.Dropped():
                 self.dropped += record.edges + record.samples
+            case records.Failure():
+                self.failure, self.recovered = record, False
             case records.Bye():
                 self.bye = True
         self.spoke_ns = max(self.spoke_ns, ended_ns(record))
@@ -131,6 +155,7 @@ class RankModel:
             self.device(ordinal).add_level(begin.t_ns, allocated, reserved)
         if begin.step is not None and begin.step != self.step:
             self.step = begin.step
+            self.recovered = True
             if begin.phase in TRAINING:
                 self._step_times.append(begin.t_ns)
 
@@ -164,7 +189,8 @@ class RankModel:
         if level is None:
             reason = self._unreadable() or Reason.NOT_READ_YET
             return Counters(self.pid, self.number, None, None, None, reason)
-        return Counters(self.pid, self.number, *level)
+        steady = t_ns is None or self.device(ordinal).steady(t_ns, STEADY_NS)
+        return Counters(self.pid, self.number, *level, steady=steady)
 
     def life(self, now_ns: int, alive: bool, run_over: bool) -> Life:
         """How far this process has come."""

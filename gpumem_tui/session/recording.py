@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 
 from gpumem_tui import records
@@ -22,8 +23,8 @@ from gpumem_tui.records import Header
 from gpumem_tui.session.driver import DriverModel
 from gpumem_tui.session.happenings import Happenings
 from gpumem_tui.session.life import KeeperModel, RunLife, is_alive
-from gpumem_tui.session.picture import TOLERANCE_NS, Picture, facts_of, ordinal_on
-from gpumem_tui.session.rank import RankModel
+from gpumem_tui.session.picture import Picture, facts_of, ordinal_on
+from gpumem_tui.session.rank import STEADY_NS, RankModel
 
 Who = tuple[int, int | None]
 """A process for good: pid and started ticks."""
@@ -129,8 +130,12 @@ class Recording:
     def _judge_lists(self) -> None:
         """What the process lists of this batch say, now that the ranks' journals are as far."""
         ours = {who[0] for who in self._ranks} | self._driver.once_in_tree
+        waiting = []
         for each in self._lists:
             t_ns, device = each.record.t_ns, each.record.index
+            if self._last_ns - t_ns < STEADY_NS and self._life.here:
+                waiting.append(each)  # the ranks' samples of just then are not written yet
+                continue
             used = {row[0]: row[1] for row in each.record.rows}
             for pid, came in [*((pid, True) for pid in each.new), *((pid, False) for pid in each.gone)]:
                 if pid not in ours:
@@ -144,10 +149,10 @@ class Recording:
                 ordinal = ordinal_on(model, gpu)
                 if held is None or ordinal is None:
                     continue
-                reserved = model.device(ordinal).reserved.at(t_ns, TOLERANCE_NS)
+                reserved = model.device(ordinal).settled(t_ns, STEADY_NS)
                 if reserved is not None:
                     self._happenings.outside(t_ns, device, model.pid, model.number, held - reserved)
-        self._lists.clear()
+        self._lists = waiting
 
     # --- the picture --------------------------------------------------------------------------
 
@@ -155,10 +160,11 @@ class Recording:
         life = self._life_now()
         over = life in (Life.ENDED, Life.FAILED, Life.LOST)
         now_ns = wire.now_ns() if self._life.here and not over else self._last_ns
-        picture = Picture(now_ns, over, self._driver, self._ranks, self._alive)
+        moment, moment_ns = self._moment() if over else (None, None)
+        picture = Picture(now_ns, moment_ns, self._driver, self._ranks, self._alive)
         devices = picture.devices()
         return RunState(
-            facts=self._facts(life),
+            facts=self._facts(life, moment, moment_ns),
             now_ns=now_ns,
             devices=devices,
             ranks=picture.ranks(),
@@ -178,11 +184,24 @@ class Recording:
         """Whether a process lives, as far as can be known from here."""
         return is_alive(*who) if self._life.here else who[0] in self._driver.tree_pids()
 
-    def _facts(self, life: Life) -> RunFacts:
+    def _moment(self) -> tuple[str, int]:
+        """The moment of an ended run that people want to see: its failure, else the last one of its life."""
+        ended_ns = max((t for t, _ in self._life.endings()), default=self._last_ns)
+        failures = [
+            (m.failure.t_ns, m) for m in self._ranks.values() if m.failure is not None and not m.recovered
+        ]
+        if failures and self._life.run_life() is not Life.ENDED:
+            t_ns, model = min(failures, key=itemgetter(0))
+            who = f"rank {model.number}" if model.number is not None else f"process {model.pid}"
+            return f"at the out-of-memory error of {who}", t_ns
+        spoke = [model.spoke_ns for model in self._ranks.values()]
+        return "shortly before the end", min([ended_ns, *spoke])
+
+    def _facts(self, life: Life, moment: str | None, moment_ns: int | None) -> RunFacts:
         recorder = Life.ENDED if self._driver.bye else Life.STARTING
         if self._driver_who[0] and not self._driver.bye:
             recorder = Life.RUNNING if self._alive(self._driver_who) else Life.LOST
-        return facts_of(self.file, self.run, self._life, life, recorder)
+        return facts_of(self.file, self.run, self._life, life, recorder, moment, moment_ns)
 
     def _output_bytes(self) -> int | None:
         if not self.file.interactive:

@@ -1,0 +1,60 @@
+"""A curve stays within its bound, keeps every extreme, and never bridges a gap."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpumem_tui.session import curve as curves
+from gpumem_tui.session.curve import Curve
+
+SECOND = 10**9
+points = st.lists(st.tuples(st.sampled_from([1, 1, 1, 1, 30]), st.integers(0, 1 << 40)), max_size=400)
+
+
+def grown(steps, bound):
+    """A curve of points so many seconds apart, with a small bound."""
+    before, curves.POINTS = curves.POINTS, bound
+    try:
+        curve, now, raw = Curve(), 0, []
+        for seconds, value in steps:
+            now += seconds * SECOND
+            curve.add(now, now, value, value, value)
+            raw.append((now, value))
+        return curve.series(), raw
+    finally:
+        curves.POINTS = before
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=400))
+@settings(max_examples=200)
+def test_extremes_and_the_last_value_survive_folding(values):
+    series, raw = grown([(1, value) for value in values], bound=32)
+
+    assert [max(series.high, default=None), min(series.low, default=None)] == [
+        max((v for _, v in raw), default=None),
+        min((v for _, v in raw), default=None),
+    ]
+    assert list(series.last[-1:]) == [v for _, v in raw[-1:]]
+
+
+@given(points.filter(lambda steps: len(steps) > 40))
+@settings(max_examples=200)
+def test_a_folded_point_is_true_of_its_time_and_spans_no_gap(steps):
+    series, raw = grown(steps, bound=32)
+
+    assert len(series.t_ns) <= 32
+    for since, until, low, high, last in zip(*(getattr(series, f) for f in series.__struct_fields__), strict=True):
+        inside = [(t, v) for t, v in raw if since <= t <= until]
+        assert (min(v for _, v in inside), max(v for _, v in inside)) == (low, high)
+        assert inside[-1] == (until, last)
+        gaps = [b[0] - a[0] for a, b in zip(inside, inside[1:], strict=False)]
+        assert all(gap < 30 * SECOND or until - since > 60 * SECOND for gap in gaps)
+
+
+def test_the_nearest_value_is_given_only_within_the_tolerance():
+    curve = Curve()
+    for second in (1, 2, 3):
+        curve.add(second * SECOND, second * SECOND, second, second, second)
+
+    assert curve.at(2 * SECOND + 1, SECOND // 2) == 2
+    assert curve.at(9 * SECOND, SECOND) is None
+    assert Curve().at(0, SECOND) is None
