@@ -1,0 +1,101 @@
+"""The last span edges of a process, from its ring: what a killed process no longer wrote to its journal.
+
+The sampler drains the ring into the journal, so most of the ring is in the journal
+already: only edges beyond the last sequence number seen there are given. A torn slot
+is skipped, and so is an edge of which a device's slot is missing. Refuses to wait,
+to write, and to hold the file mapped.
+"""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from gpumem_tui.agent import ring
+from gpumem_tui.journal.lines import open_regular
+from gpumem_tui.records import Begin, End
+
+
+def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
+    """Begins and ends with a sequence number beyond ``after_seq``, oldest first.
+
+    A ring that is missing, unreadable or of another version has none to give.
+    """
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return []
+    try:
+        data = os.pread(fd, ring.size_bytes(), 0)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+    try:
+        return list(_edges(ring.read_edges(data, after_seq)))
+    except ValueError:
+        return []
+
+
+def _edges(slots: Iterable[ring.Edge]) -> Iterable[Begin | End]:
+    """Slots of one edge follow each other, ``more`` counting down to 0; the last one's seq is the edge's."""
+    waiting: list[ring.Edge] = []
+    for slot in slots:
+        if waiting and not _continues(waiting[-1], slot):
+            waiting = []
+        waiting.append(slot)
+        if slot.more:
+            continue
+        if waiting[0].seq == slot.seq - len(waiting) + 1:
+            yield _begin(waiting) if slot.edge == ring.BEGIN else _end(waiting)
+        waiting = []
+
+
+def _continues(before: ring.Edge, slot: ring.Edge) -> bool:
+    return (before.span, before.edge, before.more - 1) == (slot.span, slot.edge, slot.more)
+
+
+def _begin(slots: list[ring.Edge]) -> Begin:
+    last = slots[-1]
+    return Begin(
+        t_ns=last.t_ns,
+        seq=last.seq,
+        span=last.span,
+        parent=last.parent or None,
+        thread=last.thread,
+        phase=last.phase,
+        name=last.name,
+        step=last.step,
+        levels=[
+            (slot.ordinal, slot.allocated_bytes, slot.reserved_bytes)
+            for slot in slots
+            if slot.ordinal != ring.NO_DEVICE
+            and slot.allocated_bytes is not None
+            and slot.reserved_bytes is not None
+        ],
+    )
+
+
+def _end(slots: list[ring.Edge]) -> End:
+    last = slots[-1]
+    return End(
+        t_ns=last.t_ns,
+        seq=last.seq,
+        span=last.span,
+        error=last.error,
+        levels=[
+            (
+                slot.ordinal,
+                slot.allocated_bytes,
+                slot.reserved_bytes,
+                slot.peak_allocated_bytes,
+                slot.peak_reserved_bytes,
+                slot.exact,
+            )
+            for slot in slots
+            if slot.ordinal != ring.NO_DEVICE
+            and slot.allocated_bytes is not None
+            and slot.reserved_bytes is not None
+            and slot.peak_allocated_bytes is not None
+            and slot.peak_reserved_bytes is not None
+        ],
+    )
