@@ -4,6 +4,8 @@ import fcntl
 import os
 from pathlib import Path
 
+from gpumem_tui.errors import CannotRecord
+
 LOCK_NAME = "recorder.lock"
 
 
@@ -16,8 +18,11 @@ class Election:
         self._fd: int | None = None
 
     def stand(self) -> bool:
-        """Whether this process is the recorder now. Raises OSError where the file cannot be made."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Whether this process is the recorder now. Raises :class:`CannotRecord` without a file to lock."""
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise CannotRecord(f"cannot make {self._path}: {error.strerror}") from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -32,32 +32,36 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--library", type=Path, help="an NVML library other than the system's")
     options = parser.parse_args(arguments)
     stay_below()
-    run = RunDirectory(options.run.absolute())
-    try:
-        facts = run.read_facts()
-    except GpumemError as error:
-        print(f"gpumem-tui recorder: {error}", file=sys.stderr)  # noqa: T201 - the log in the run directory
-        return error.exit_code
-    election = Election(run.path)
-    try:
-        if not election.stand():
-            return 0
-    except OSError as error:
-        why = f"cannot make {run.path / 'recorder.lock'}: {error.strerror}"
-        print(f"gpumem-tui recorder: {why}", file=sys.stderr)  # noqa: T201 - likewise
-        return 6
     stop = Stop()
     stop_on_signals(stop)
-    recorder = Recorder(
-        driver=Driver(options.library, hertz=options.hertz),
-        output=Output(run.journal, run.name, agent=gpumem_tui.__version__),
-        keepers=Keepers(run.journal, facts.keeper_pid, facts.keeper_ticks),
-        keep_within_budget=budget_keeper(run, facts.disk_budget_bytes),
-        stop=stop,
-    )
-    recorder.run()
-    election.resign()
+    try:
+        record(RunDirectory(options.run.absolute()), options.hertz, options.library, stop)
+    except GpumemError as error:
+        print(f"gpumem-tui recorder: {error}", file=sys.stderr)  # noqa: T201 - into the run's recorder.log
+        return error.exit_code
     return 0
+
+
+def record(run: RunDirectory, hertz: float, library: Path | None, stop: Stop) -> None:
+    """Record, unless another recorder does, for as long as a keeper is at work.
+
+    Raises :class:`UnreadableRecording` and :class:`CannotRecord`.
+    """
+    facts = run.read_facts()
+    keepers = Keepers(run.journal, facts.keeper_pid, facts.keeper_ticks)
+    election = Election(run.path)
+    while election.stand():
+        Recorder(
+            driver=Driver(library, hertz=hertz),
+            output=Output(run.journal, run.name, agent=gpumem_tui.__version__),
+            keepers=keepers,
+            keep_within_budget=budget_keeper(run, facts.disk_budget_bytes),
+            stop=stop,
+        ).run()
+        election.resign()
+        # A keeper that joined since the last look has found the lock taken: it counts on this recorder.
+        if stop.is_set or not keepers.look():
+            return
 
 
 def stay_below() -> None:

@@ -24,6 +24,9 @@ SECOND_NS = 1_000_000_000
 MANY_DEVICES = 4
 """With more devices than this, process lists and load are read every 2 s instead of every second."""
 
+NO_DEVICE = -1
+"""Index of a ``gpu`` record that stands for the driver as a whole: why there are no devices to read."""
+
 _REOPEN = (Reason.LOST, Reason.NO_DRIVER, Reason.DRIVER_MISMATCH, Reason.FAILED)
 """Faults of a device that opening the driver anew may end."""
 
@@ -167,7 +170,7 @@ class Driver:
         now_ns = opened.t_ns
         if opened.fault is not None:
             self._open = False
-            self._say(f"the driver cannot be opened: {opened.fault.text}", records, now_ns)
+            self._say("the driver cannot be opened", opened.fault, records, now_ns)
             for unit in self._units.values():
                 unit.found.handle = None
                 unit.found.fault = opened.fault
@@ -330,16 +333,19 @@ class Driver:
             unit.faults[kind] = reason
             records.append(Word(t_ns, "device-fault", f"{unit.name}: {kind}: {text}", unit.found.index))
 
-    def _say(self, text: str, records: list[Record], t_ns: int) -> None:
+    def _say(self, what: str, fault: Fault, records: list[Record], t_ns: int) -> None:
+        text = f"{what}: {fault.text}"
         if text != self._said:
             self._said = text
             records.append(Word(t_ns, "no-driver", text))
+            records.append(Gpu(t_ns, NO_DEVICE, driver_version=self._version, reason=fault.text))
 
     def _say_what_hangs(self, records: list[Record], now_ns: int) -> None:
         """Where a worker is stuck, the readings of its devices are missing, at their own pace."""
         since_ns = self._opener.busy_since_ns
         if since_ns is not None and now_ns - since_ns >= self._stale_ns:
-            self._say("opening the driver has not returned yet", records, now_ns)
+            fault = Fault(Reason.STALE, "a driver call has not returned")
+            self._say("the driver does not answer", fault, records, now_ns)
         for unit in self._units.values():
             started_ns = unit.worker.busy_since_ns or since_ns
             if started_ns is None or now_ns - started_ns < self._stale_ns:

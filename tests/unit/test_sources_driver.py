@@ -125,7 +125,7 @@ def test_opening_that_hangs_is_said_and_does_not_hold_up_the_loop(read):
     word = until(Word, code="no-driver")
     gate.set()
 
-    assert word.text == "opening the driver has not returned yet"
+    assert word.text == "the driver does not answer: stale: a driver call has not returned"
     assert until(Memory).reason is None
 
 
@@ -153,9 +153,11 @@ def test_a_driver_that_goes_away_leaves_each_device_with_the_reason(read):
     until(Memory, reason=None)
     library.faults["a"] = Fault(Reason.FAILED, "Unknown Error", 999)
     library.open_fault = Fault(Reason.NO_DRIVER, "Driver Not Loaded", 9)
+    whole = until(Gpu, index=-1)
     missing = until(Memory, reason="no driver: Driver Not Loaded")
     library.open_fault, library.faults = None, {}
 
+    assert whole.reason == "no driver: Driver Not Loaded"
     assert missing.used_bytes is None
     assert until(Memory, reason=None).used_bytes == 2 * GIB
 
