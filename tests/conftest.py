@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+from agentrun import agent_run  # noqa: F401  a fixture
+from product import gpumem  # noqa: F401  likewise
 
 from gpumem_tui.errors import MissingRequirement
 from gpumem_tui.simcard import DeviceStatus, Libraries, MachineStatus, SimulatedMachine, build

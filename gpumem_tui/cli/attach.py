@@ -43,14 +43,14 @@ def show_once(run: "RunDirectory", *, as_json: bool, ascii_only: bool = False) -
 
     state = Recording(run).read()
     if as_json:
-        from gpumem_tui.views.jsonview import render_json
+        from gpumem_tui.views import jsonview
 
-        sys.stdout.write(render_json(state))
+        sys.stdout.write(jsonview.render(state))
     else:
-        from gpumem_tui.views.plain import render_plain
+        from gpumem_tui.views import plain
 
-        width = shutil.get_terminal_size((100, 24)).columns
-        sys.stdout.write(render_plain(state, width=width, ascii_only=ascii_only))
+        cells = shutil.get_terminal_size((100, 24)).columns
+        sys.stdout.write(plain.render(state, cells=cells, ascii=ascii_only))
     return 0
 
 

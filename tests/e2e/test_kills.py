@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from conftest import wait_until
+from product import wait_until
 
 from gpumem_tui.agent import ring as rings
 from gpumem_tui.agent import wire

@@ -4,7 +4,7 @@ import json
 import sys
 
 import pytest
-from conftest import wait_until
+from product import wait_until
 
 from gpumem_tui.analysis.state import Life
 from gpumem_tui.records import Sample

@@ -154,20 +154,7 @@ def rank(index: int, seconds: int, **changes) -> RankState:
 def picture(seconds: int = 60, count: int = 1, *, foreign: int = FOREIGN, gap=(0, 0), **changes) -> RunState:
     """A run of ``count`` ranks on as many cards, ``seconds`` after its start, a stranger on card 0."""
     devices = tuple(device(i, seconds, foreign=foreign if i == 0 else 0, gap=gap) for i in range(count))
-    processes = []
-    for one in devices:
-        for share in one.ledger.ranks:
-            processes.append(
-                _row(
-                    one.index, share.pid, share.rank, True, "python train.py --bf16", "ada", share.used.bytes
-                )
-            )
-        for other in one.ledger.others:
-            processes.append(
-                _row(
-                    one.index, other.pid, None, False, "jupyter-lab", other.user, other.used.bytes, 512 * MIB
-                )
-            )
+    processes = tuple(row for one in devices for row in _rows(one))
     events = [
         Event(START, Severity.INFO, "started"),
         Event(START + 8 * SECOND, Severity.INFO, "first optimizer step", rank=0),
@@ -182,7 +169,7 @@ def picture(seconds: int = 60, count: int = 1, *, foreign: int = FOREIGN, gap=(0
         devices=devices,
         ranks=tuple(rank(i, seconds) for i in range(count)),
         phases=(),
-        processes=tuple(processes),
+        processes=processes,
         events=tuple(e for e in events if e.t_ns <= START + seconds * SECOND),
         host=None,
         output_bytes=0,
@@ -190,6 +177,18 @@ def picture(seconds: int = 60, count: int = 1, *, foreign: int = FOREIGN, gap=(0
         driver_reason=None,
     )
     return msgspec.structs.replace(base, **changes)
+
+
+def _rows(one: DeviceState) -> list[ProcessRow]:
+    ours = [
+        _row(one.index, s.pid, s.rank, True, "python train.py --bf16", "ada", s.used.bytes)
+        for s in one.ledger.ranks
+    ]
+    others = [
+        _row(one.index, o.pid, None, False, "jupyter-lab", o.user, o.used.bytes, 512 * MIB)
+        for o in one.ledger.others
+    ]
+    return ours + others
 
 
 def _row(device_index, pid, rank_number, ours, command, user, used, growth=None) -> ProcessRow:

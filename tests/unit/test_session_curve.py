@@ -42,7 +42,9 @@ def test_a_folded_point_is_true_of_its_time_and_spans_no_gap(steps):
     series, raw = grown(steps, bound=32)
 
     assert len(series.t_ns) <= 32
-    for since, until, low, high, last in zip(*(getattr(series, f) for f in series.__struct_fields__), strict=True):
+    for since, until, low, high, last in zip(
+        *(getattr(series, f) for f in series.__struct_fields__), strict=True
+    ):
         inside = [(t, v) for t, v in raw if since <= t <= until]
         assert (min(v for _, v in inside), max(v for _, v in inside)) == (low, high)
         assert inside[-1] == (until, last)
