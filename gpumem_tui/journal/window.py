@@ -31,13 +31,25 @@ MARGIN_NS = 5_000_000_000
 
 _ABOUT_ITSELF = (Rank, Torch, Device, Gpu, Process, Start, Word)
 _STEP_BYTES = 64 << 10
+_HEADER_BYTES = 16 << 10
+"""Nearly every header is shorter."""
 _any = msgspec.json.Decoder()
 
 
 def read_header(fd: int) -> Header | None:
     """The header of an open segment; None if its first line is none. Raises UnreadableRecording if newer."""
-    line, end, _ = os.pread(fd, LINE_LIMIT_BYTES, 0).partition(b"\n")
-    return decode_header(line) if end else None
+    line = first_line(fd)
+    return decode_header(line) if line else None
+
+
+def first_line(fd: int) -> bytes:
+    """The first line of a file with its newline; empty where that is not whole or too long for one."""
+    for size in (_HEADER_BYTES, LINE_LIMIT_BYTES + 1):
+        data = os.pread(fd, size, 0)
+        end = data.find(b"\n") + 1
+        if end or len(data) < size:
+            return data[:end]
+    return b""
 
 
 def start(
