@@ -99,8 +99,7 @@ def launch(plan: Plan) -> int:
             plan.beside(machine, keeper_pid, wire.started_ticks(keeper_pid))
 
     if plan.how == "batch":
-        ready(os.getpid())
-        end_like(keep_batch(run.path, plan.command, environment))
+        end_like(keep_batch(run.path, plan.command, environment, lambda: ready(os.getpid())))
     size = shutil.get_terminal_size()
     modes = None
     with contextlib.suppress(termios.error):
@@ -185,9 +184,9 @@ def _join_step(plan: Plan, name: str, budget_bytes: int) -> int:
     except RecordingExists:
         run = rundir.find(name)
         _wait_for_facts(run)
-    start_recorder(run, None)  # all tasks offer one; the recorders elect one among them
     environment = workload_environment(os.environ, run.path, plan.hertz, plan.reset_peaks)
-    end_like(keep_batch(run.path, plan.command, environment))
+    # All tasks offer a recorder; the recorders elect one among them.
+    end_like(keep_batch(run.path, plan.command, environment, lambda: start_recorder(run, None)))
 
 
 def _wait_for_facts(run: rundir.RunDirectory, seconds: float = 10.0) -> None:

@@ -8,7 +8,7 @@ directly and are not repeated; those that are sent to us alone are passed on.
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpumem_tui.errors import CommandNotExecutable, CommandNotFound
@@ -34,13 +34,17 @@ def find_program(command: Sequence[str], environment: Mapping[str, str]) -> str:
     raise CommandNotFound(f"{name}: no such command; give a .py file, -m MODULE, or a program on PATH")
 
 
-def keep_batch(run: Path, command: Sequence[str], environment: Mapping[str, str]) -> Ending:
+def keep_batch(
+    run: Path, command: Sequence[str], environment: Mapping[str, str], ready: Callable[[], None]
+) -> Ending:
     """Start ``command`` and stay until it has ended.
 
+    ``ready`` is called when this keeper has its journal, before the workload is started.
     Raises :class:`CommandNotFound` before anything is started.
     """
     program = find_program(command, environment)
     log = KeeperLog(run)
+    ready()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status with it
     waited = {signal.SIGCHLD, *PASSED_ON}
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, waited)

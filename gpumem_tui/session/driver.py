@@ -208,7 +208,7 @@ class DriverModel:
         self.spoke_ns = max(self.spoke_ns, ended_ns(record))
 
     def _add_gpu(self, gpu: records.Gpu) -> None:
-        if gpu.index < 0 or (gpu.uuid is None and gpu.reason is not None):
+        if gpu.index < 0:
             self.reason = reason_of(gpu.reason) or Reason.NO_DRIVER
             return
         self.bye = False
