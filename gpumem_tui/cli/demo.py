@@ -20,6 +20,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
     )
     add("--recorded", action="store_true", help="play the bundled recording instead")
     add("--batch", action="store_true", help="print the workload's output; open no view")
+    add("--detach", action="store_true", help="start it in the background; open no view")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -30,7 +31,9 @@ def run(arguments: argparse.Namespace) -> int:
 
     if arguments.recorded:
         return play()
-    how = "batch" if arguments.batch or not is_a_terminal() else "terminal"
+    how = "terminal" if is_a_terminal() else "batch"
+    if arguments.batch or arguments.detach:
+        how = "batch" if arguments.batch else "detached"
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     try:
         return launch(

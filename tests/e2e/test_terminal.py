@@ -1,0 +1,153 @@
+"""The product in a real terminal: a run opens its view, survives its loss, and is come back to."""
+
+import os
+import sys
+import time
+
+import pexpect
+import pyte
+import pytest
+from product import COMMAND, wait_until
+
+from gpumem_tui.analysis.state import Life
+
+pytestmark = pytest.mark.slow
+
+
+class Terminal:
+    """A program on a pty, and what its screen shows."""
+
+    def __init__(self, command, environment, folder, rows=24, columns=80) -> None:
+        self.screen = pyte.Screen(columns, rows)
+        self._stream = pyte.ByteStream(self.screen)
+        env = {**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
+        self.child = pexpect.spawn(
+            command[0], command[1:], env=env, cwd=str(folder), dimensions=(rows, columns), timeout=30
+        )
+        self.received = b""
+
+    def read(self) -> str:
+        """Take what has come; the screen as text."""
+        try:
+            data = self.child.read_nonblocking(1 << 16, timeout=0.1)
+        except pexpect.TIMEOUT:
+            data = b""
+        except pexpect.EOF:
+            data = b""
+        self.received += data
+        self._stream.feed(data)
+        return "\n".join(self.screen.display)
+
+    def wait_for(self, text, seconds=20.0) -> str:
+        """The screen, once it shows a text."""
+        until = time.monotonic() + seconds
+        while text not in (shown := self.read()):
+            assert time.monotonic() < until, f"{text!r} did not appear:\n{shown}"
+        return shown
+
+    def wait_for_end(self) -> int:
+        """The exit status."""
+        until = time.monotonic() + 20
+        while self.child.isalive():
+            self.read()
+            assert time.monotonic() < until, "it did not end:\n" + self.read()
+        self.read()
+        self.child.close()
+        return self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus
+
+    def press(self, keys) -> None:
+        """Type."""
+        self.child.send(keys)
+
+
+@pytest.fixture
+def terminal(gpumem):
+    """Starts programs on ptys; ends them with the test."""
+    made = []
+
+    def start(*words, **options):
+        made.append(Terminal([*COMMAND, *map(str, words)], gpumem.environment, gpumem.folder, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.child.close(force=True)
+
+
+def test_a_run_opens_its_view_goes_on_after_a_detach_and_is_come_back_to(gpumem, terminal):
+    go = gpumem.folder / "go"
+    script = f"echo working; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
+    first = terminal("run", "--anyway", "--name", "mine", "--", "sh", "-c", script)
+    first.wait_for("mine")
+    first.press("2")
+    first.wait_for("working")
+    first.press("q")
+    first.wait_for("etach")
+    first.press("d")
+
+    assert first.wait_for_end() == 0
+    assert b"gpumem-tui attach mine" in first.received
+    assert gpumem.recording().read().facts.life is Life.RUNNING
+
+    second = terminal("attach", "mine")
+    second.wait_for("running")
+    go.touch()
+    second.wait_for("exit code 3")
+    second.press("q")
+
+    assert second.wait_for_end() == 0
+
+
+def test_a_run_whose_end_is_watched_gives_its_exit_code(gpumem, terminal):
+    view = terminal("run", "--anyway", "--", "sh", "-c", "sleep 1; exit 5")
+    view.wait_for("exit code 5")
+    view.press("q")
+
+    assert view.wait_for_end() == 5
+
+
+def test_the_line_is_cut_and_the_run_lives(gpumem, terminal):
+    view = terminal("run", "--anyway", "--name", "mine", "--", "sleep", "60")
+    view.wait_for("running")
+    view.child.close(force=False)
+
+    time.sleep(0.5)
+    recording = gpumem.recording()
+    assert recording.read().facts.life is Life.RUNNING
+    again = terminal("attach")
+    again.wait_for("mine")
+    again.press("q")
+    again.wait_for("top")
+    again.press("s")
+    wait_until(lambda: recording.read().facts.ending, 10, "its end")
+
+
+def test_what_the_pty_does_to_output_is_what_script_does(gpumem, tmp_path):
+    code = "import sys; sys.stdout.write('a\\tb\\n' * 500); sys.stderr.write('err\\n')"
+    typescript = tmp_path / "typescript"
+    script = gpumem.folder / "plain.py"
+    script.write_text(code)
+    command = f"{sys.executable} {script}"
+    pexpect.run(f"script -q -e -c '{command}' {typescript}", env={**os.environ, "TERM": "xterm"})
+    gpumem("run", "--anyway", "--detach", "--", sys.executable, script)
+    run = gpumem.wait_for_run()
+    wait_until(lambda: gpumem.recording().read().facts.ending, 10, "its end")
+
+    recorded = typescript.read_bytes()
+    body = (
+        recorded.split(b"\n", 1)[1].rsplit(b"\nScript done", 1)[0]
+        if b"Script started" in recorded
+        else recorded
+    )
+
+    assert run.output_log.read_bytes().strip() == body.strip()
+
+
+def test_without_a_terminal_a_picture_is_printed_as_text(gpumem):
+    gpumem.run(["true"], "--name", "mine")
+
+    shown = gpumem("attach", "mine").stdout.decode()
+
+    assert "mine" in shown
+    assert "exit code 0" in shown
+    assert "\x1b" not in shown
