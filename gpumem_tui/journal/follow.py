@@ -121,7 +121,9 @@ class Follower:
         pieces: list[Piece] = []
         spent = 0
         more = False
-        waiting = [(tail, listing.writers.get(who, {})) for who, tail in self._tails.items()]
+        # Who was read least comes first, so that a limit starves nobody.
+        order = sorted(self._tails.items(), key=lambda item: item[1].read_bytes)
+        waiting = [(tail, listing.writers.get(who, {})) for who, tail in order]
         while waiting and not more:
             going = []
             for tail, segments in waiting:

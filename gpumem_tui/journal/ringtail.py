@@ -1,9 +1,9 @@
 """The last span edges of a process, from its ring: what a killed process no longer wrote to its journal.
 
 The sampler drains the ring into the journal, so most of the ring is in the journal
-already: only edges beyond the last sequence number seen there are given. A torn slot
-is skipped, and so is an edge of which a device's slot is missing. Refuses to wait,
-to write, and to hold the file mapped.
+already: only edges beyond the last sequence number seen there are given. A torn or
+overwritten slot costs that device's levels, and the edge if it is its last slot.
+Refuses to wait, to write, and to hold the file mapped.
 """
 
 import os
@@ -37,21 +37,14 @@ def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
 
 
 def _edges(slots: Iterable[ring.Edge]) -> Iterable[Begin | End]:
-    """Slots of one edge follow each other, ``more`` counting down to 0; the last one's seq is the edge's."""
-    waiting: list[ring.Edge] = []
+    """Slots of one edge, one a device, end with ``more`` 0; other threads' slots may lie between them."""
+    waiting: dict[tuple[int, int], list[ring.Edge]] = {}
     for slot in slots:
-        if waiting and not _continues(waiting[-1], slot):
-            waiting = []
-        waiting.append(slot)
-        if slot.more:
-            continue
-        if waiting[0].seq == slot.seq - len(waiting) + 1:
-            yield _begin(waiting) if slot.edge == ring.BEGIN else _end(waiting)
-        waiting = []
-
-
-def _continues(before: ring.Edge, slot: ring.Edge) -> bool:
-    return (before.span, before.edge, before.more - 1) == (slot.span, slot.edge, slot.more)
+        edge = waiting.setdefault((slot.span, slot.edge), [])
+        edge.append(slot)
+        if not slot.more:
+            yield _begin(edge) if slot.edge == ring.BEGIN else _end(edge)
+            del waiting[slot.span, slot.edge]
 
 
 def _begin(slots: list[ring.Edge]) -> Begin:
