@@ -79,4 +79,4 @@ def _told(term: present.TermView, state: RunState) -> str:
     whence = f"= {term.source}" if term.basis is Basis.COMPUTED else term.source
     if term.basis is Basis.ASSUMED:
         whence = f"assumed: {term.source}"
-    return f"{age:<9}{whence}{f' ({term.note})' if term.note else ''}"
+    return f"{age:<11}{whence}{f' ({term.note})' if term.note else ''}"

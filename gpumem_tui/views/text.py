@@ -79,6 +79,10 @@ def cut(text: str, cells: int) -> str:
         return ""
     if width(text) <= cells:
         return text
+    return _shorten(text, cells)
+
+
+def _shorten(text: str, cells: int) -> str:
     kept, used = [], 0
     for char in text:
         used += _cells(char)
@@ -107,21 +111,19 @@ def line_width(line: Line) -> int:
 
 def fit(line: Iterable[Span], cells: int) -> Line:
     """A line of exactly ``cells`` cells: padded with spaces, or cut with an ellipsis."""
+    spans = tuple(line)
+    rest = cells - line_width(spans)
+    if rest >= 0:
+        return (*spans, Span(" " * rest)) if rest else spans
     fitted: list[Span] = []
     rest = cells
-    spans = tuple(line)
-    if line_width(spans) > cells:
-        for span in spans:
-            if width(span.text) >= rest and rest > 0:
-                fitted.append(Span(left(cut(span.text + " …", rest), rest), span.role))
-                return tuple(fitted)
-            fitted.append(span)
-            rest -= width(span.text)
-        return tuple(fitted)
-    fitted.extend(spans)
-    rest -= line_width(spans)
-    if rest > 0:
-        fitted.append(Span(" " * rest))
+    for span in spans:
+        size = width(span.text)
+        if size >= rest:
+            short = _shorten(span.text, rest) if rest else ""
+            return (*fitted, Span(short + " " * (rest - width(short)), span.role))
+        fitted.append(span)
+        rest -= size
     return tuple(fitted)
 
 

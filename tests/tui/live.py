@@ -28,15 +28,19 @@ class MovingFeed(scripted.ScriptedFeed):
             simulate,
         )
         self.began = time.monotonic()
+        self.kept = None
 
     def read(self):
         if self.fail and self.reads >= 1:
             raise RuntimeError("scripted failure")
         self.reads += 1
+        if self.still and self.reads > 1:
+            return self.kept
         second = self.offset + (0 if self.still else int(time.monotonic() - self.began))
         make = scripted.simulated if self.simulate else scripted.picture
         state = make(second, self.devices)
-        return scripted.msgspec.structs.replace(state, output_bytes=len(self.output))
+        self.kept = scripted.msgspec.structs.replace(state, output_bytes=len(self.output))
+        return self.kept
 
 
 def main() -> int:

@@ -52,10 +52,12 @@ def run_app(
         report_dir=report_dir,
         driver_class=Terminal,
     )
+    in_order = False
     try:
         result = app.run(mouse=mouse)
+        in_order = True
     finally:
-        modes.restore()
+        modes.restore(everything=not in_order)
     if app.crash is not None:
         return app.crash
     return result if result is not None else AppResult(Left.DETACHED, 0, "")

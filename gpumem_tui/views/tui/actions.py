@@ -35,6 +35,7 @@ ACTIONS = (
     Action("plus,equals_sign", "span(1)", "+", "", "a longer time in the chart", ("overview",)),
     Action("minus", "span(-1)", "-", "", "a shorter time in the chart", ("overview",)),
     Action("t", "theme", "t", "", "next theme: dark, light, ansi, mono"),
+    Action("ctrl+l", "redraw", "ctrl+l", "", "draw the whole screen again"),
     Action("i", "type", "i", "type", "type a line into the workload", ("output",)),
     Action("escape", "back", "esc", "", "back to the picture; stay"),
     Action("d", "answer('detach')", "d", "", "after q: detach, the run goes on"),

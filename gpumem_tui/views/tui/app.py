@@ -18,6 +18,7 @@ from textual import events
 from textual.app import App, ComposeResult
 from textual.containers import Container
 from textual.drivers.headless_driver import HeadlessDriver
+from textual.worker import WorkerFailed
 
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.errors import GpumemError
@@ -86,7 +87,7 @@ class MonitorApp(App[AppResult]):
         report_dir: Path | None = None,
         driver_class: Any = None,
     ) -> None:
-        super().__init__(driver_class=driver_class)
+        super().__init__(driver_class=driver_class, ansi_color=palette.native)
         self.feed = feed
         self.palette = palette
         self.ascii = ascii
@@ -310,6 +311,7 @@ class MonitorApp(App[AppResult]):
             self.call_after_refresh(self.draw)
 
     def _take_theme(self, palette: Palette) -> None:
+        self.ansi_color = palette.native
         theme = textual_theme(palette)
         if isinstance(theme, str):
             self.theme = theme
@@ -342,7 +344,14 @@ class MonitorApp(App[AppResult]):
 
     async def on_resize(self, _event: events.Resize) -> None:
         """The frame is as wide as the terminal."""
+        self.action_redraw()
         self.call_after_refresh(self.draw)
+
+    def action_redraw(self) -> None:
+        """Send the whole screen again, whatever something else has written over it."""
+        if isinstance(self._driver, terminal.Terminal):
+            self._driver.redraw()
+        self.refresh(layout=True)
 
     # --- leaving ----------------------------------------------------------------------------------
 
@@ -382,7 +391,9 @@ class MonitorApp(App[AppResult]):
 
     def _fatal_error(self) -> None:
         """Textual's way to die, with a report in a file instead of a traceback over the screen."""
-        error = self._exception
+        error: BaseException | None = self._exception
+        if isinstance(error, WorkerFailed):
+            error = error.error
         text = "".join(traceback.format_exception(error)) if error is not None else traceback.format_exc()
         where: Path | None = None
         with contextlib.suppress(OSError):

@@ -17,6 +17,8 @@ from typing import IO, Any
 
 from textual.drivers.linux_driver import LinuxDriver
 
+from gpumem_tui.views.tui.delta import Delta
+
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l\x1b[?2004l"
     b"\x1b[?2048l\x1b[<u\x1b[?7h\x1b[?1049l\x1b[?25h\x1b[0m"
@@ -33,6 +35,7 @@ class Terminal(LinuxDriver):
         self._file: IO[str] = _Patient(os.dup(self._tty))  # type: ignore[assignment]
         self.fileno = self._tty
         self.input_tty = True
+        self._delta = Delta()
 
     def _get_terminal_size(self) -> tuple[int, int]:
         try:
@@ -40,6 +43,16 @@ class Terminal(LinuxDriver):
         except OSError:
             return 80, 24
         return columns or 80, rows or 24
+
+    def write(self, data: str) -> None:
+        """Send what changes the screen."""
+        changes = self._delta.translate(data)
+        if changes:
+            super().write(changes)
+
+    def redraw(self) -> None:
+        """Assume nothing about the screen any more: what is drawn next is sent whole."""
+        self._delta.forget()
 
     def backlog(self) -> int:
         """Writes that the line has not taken yet; more than a few mean that it is slow."""
@@ -100,12 +113,17 @@ class Modes:
         except (OSError, termios.error):
             self._tty = None
 
-    def restore(self) -> None:
-        """Put modes back and switch off what the view switched on; harmless where it already was."""
+    def restore(self, *, everything: bool) -> None:
+        """Put the modes back; with ``everything``, also switch off what a view that died had switched on.
+
+        After an orderly end Textual has done the latter, and doing it twice would undo
+        what somebody else (an outer program on the same terminal) had switched on.
+        """
         if self._tty is None:
             return
         with contextlib.suppress(OSError, termios.error):  # a terminal that is gone needs nothing
-            os.write(self._tty, RESTORE)
+            if everything:
+                os.write(self._tty, RESTORE)
             termios.tcsetattr(self._tty, termios.TCSANOW, self._before)
         os.close(self._tty)
         self._tty = None

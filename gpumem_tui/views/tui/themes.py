@@ -107,6 +107,8 @@ class Palette:
         self._colours = colours
         self.style = lru_cache(maxsize=512)(self._style)
         self.background = colours["background"]
+        self.native = self.background == "default"
+        """Whether it uses the terminal's own colours."""
 
     def colour(self, role: str) -> str:
         """A role's foreground, as its name or number."""
@@ -153,7 +155,7 @@ NATIVE = "ansi-dark"
 
 def textual_theme(palette: Palette) -> str | Theme:
     """The theme for Textual's own surfaces: a new one, or the name of one that it has."""
-    if palette.background == "default":
+    if palette.native:
         return NATIVE
     text, primary = (palette.colour(role) for role in ("text", "allocated"))
     return Theme(

@@ -85,9 +85,9 @@ class Overview(Container):
                 panel.styles.height = rows
                 moved = True
         if moved:
-            self.call_after_refresh(self._fill, state, plan.full)
+            self.call_after_refresh(self._fill, state, blocks if plan.full else None)
         else:
-            self._fill(state, plan.full)
+            self._fill(state, blocks if plan.full else None)
 
     def _selected_index(self, state: RunState) -> int | None:
         """NVML's index of the selected device, where there is a choice."""
@@ -95,17 +95,15 @@ class Overview(Container):
             return None
         return state.devices[min(self.monitor.selected, len(state.devices) - 1)].index
 
-    def _fill(self, state: RunState, full: bool) -> None:
-        selected = self._selected_index(state)
+    def _fill(self, state: RunState, blocks: Sequence[Sequence[Line]] | None) -> None:
+        """Draw into panels whose sizes stand; without blocks, the devices are a table."""
         cells = self._devices.size.width - (1 if self.has_class("wide") else 0)
         head: Sequence[Line] = ()
         if not state.devices:
             why = "" if state.driver_reason is None else f": {state.driver_reason.value}"
-            blocks: Sequence[Sequence[Line]] = [[(Span(f"   no card is known{why}", "warning"),)]]
-        elif full:
-            blocks = panels.devices_full(state, cells, selected)
-        else:
-            head, *blocks = panels.devices_compact(state, cells, selected)
+            blocks = [[(Span(f"   no card is known{why}", "warning"),)]]
+        elif blocks is None:
+            head, *blocks = panels.devices_compact(state, cells, self._selected_index(state))
         chosen = min(self.monitor.selected, max(0, len(state.devices) - 1))
         self._devices.show_blocks(head, blocks, chosen)
         if state.devices and self._chart.display:
