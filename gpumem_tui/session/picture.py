@@ -245,7 +245,7 @@ def facts_of(
     if file.simulated is not None:
         simulated = _cards(file.simulated.devices)
     return RunFacts(
-        run=run.name,
+        run=file.run,
         path=str(run.path),
         command=tuple(file.command),
         host=file.host,

@@ -1,63 +1,18 @@
 """The product in a real terminal: a run opens its view, survives its loss, and is come back to."""
 
 import os
+import signal
 import sys
 import time
 
 import pexpect
-import pyte
 import pytest
 from product import COMMAND, wait_until
+from terminal import Terminal
 
 from gpumem_tui.analysis.state import Life
 
 pytestmark = pytest.mark.slow
-
-
-class Terminal:
-    """A program on a pty, and what its screen shows."""
-
-    def __init__(self, command, environment, folder, rows=24, columns=80) -> None:
-        self.screen = pyte.Screen(columns, rows)
-        self._stream = pyte.ByteStream(self.screen)
-        env = {**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
-        self.child = pexpect.spawn(
-            command[0], command[1:], env=env, cwd=str(folder), dimensions=(rows, columns), timeout=30
-        )
-        self.received = b""
-
-    def read(self) -> str:
-        """Take what has come; the screen as text."""
-        try:
-            data = self.child.read_nonblocking(1 << 16, timeout=0.1)
-        except pexpect.TIMEOUT:
-            data = b""
-        except pexpect.EOF:
-            data = b""
-        self.received += data
-        self._stream.feed(data)
-        return "\n".join(self.screen.display)
-
-    def wait_for(self, text, seconds=20.0) -> str:
-        """The screen, once it shows a text."""
-        until = time.monotonic() + seconds
-        while text not in (shown := self.read()):
-            assert time.monotonic() < until, f"{text!r} did not appear:\n{shown}"
-        return shown
-
-    def wait_for_end(self) -> int:
-        """The exit status."""
-        until = time.monotonic() + 20
-        while self.child.isalive():
-            self.read()
-            assert time.monotonic() < until, "it did not end:\n" + self.read()
-        self.read()
-        self.child.close()
-        return self.child.exitstatus if self.child.exitstatus is not None else -self.child.signalstatus
-
-    def press(self, keys) -> None:
-        """Type."""
-        self.child.send(keys)
 
 
 @pytest.fixture
@@ -119,6 +74,18 @@ def test_the_line_is_cut_and_the_run_lives(gpumem, terminal):
     again.press("q")
     again.wait_for("top")
     again.press("s")
+    wait_until(lambda: recording.read().facts.ending, 10, "its end")
+
+
+def test_the_view_is_killed_and_the_run_lives(gpumem, terminal):
+    view = terminal("run", "--anyway", "--", "sleep", "60")
+    view.wait_for("running")
+    os.kill(view.child.pid, signal.SIGKILL)
+    view.child.wait()
+    recording = gpumem.recording()
+
+    assert recording.read().facts.life is Life.RUNNING
+    assert recording.stop(signal.SIGTERM) == "SIGTERM was sent to the workload"
     wait_until(lambda: recording.read().facts.ending, 10, "its end")
 
 
