@@ -32,7 +32,7 @@ WHOLE_NS = 600_000_000_000
 """What is younger stays whole as long as it can."""
 
 WORK_BYTES = 8 << 20
-"""Folded in one call, give or take a segment; about a third of a second."""
+"""Folded in one call, give or take a segment; about a tenth of a second for each MiB."""
 
 MINIMUM_BYTES = 16 << 10
 """Smaller segments are hardly more than their header; folding them gains nothing."""

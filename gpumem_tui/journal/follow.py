@@ -14,11 +14,10 @@ newer than itself (``UnreadableRecording``).
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
-from typing import cast
 
 from gpumem_tui.journal import window
 from gpumem_tui.journal.foldfacts import decode_fold_facts
-from gpumem_tui.journal.lines import BLOCK_BYTES, Cursor, decode_block, open_regular
+from gpumem_tui.journal.lines import BLOCK_BYTES, Cursor, decode_block, decode_records, open_regular
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.segments import Listing, Segment, merge, scan
 from gpumem_tui.records import Begin, End, Header, Record, decode_header, decode_line
@@ -310,18 +309,16 @@ class _Tail:
         """The records of whole lines; whatever else they are is counted."""
         if self._header is None:
             block = self._take_header(block)
-        records: list[Record] = []
-        lines = decode_block(block)
-        if None in lines or any(type(line) is Unknown for line in lines):
-            for line in lines:
+        records = decode_records(block)
+        if records is None:
+            records = []
+            for line in decode_block(block):
                 if line is None:
                     self.losses.corrupt_lines += 1
                 elif isinstance(line, Unknown):
                     self.losses.unknown_lines += 1
                 else:
                     records.append(line)
-        else:
-            records = cast("list[Record]", lines)
         for record in reversed(records):
             if isinstance(record, Begin | End):
                 self.last_seq = max(self.last_seq, record.seq)
