@@ -51,8 +51,8 @@ _MERGED = {
 
 MEANINGS = {
     "allocated": "live tensors of our ranks (PyTorch allocated_bytes)",
-    "cached": "reserved by PyTorch's allocator and not in a live tensor (reserved − allocated)",
-    "outside": "our processes beyond PyTorch's allocator: CUDA context, NCCL, graphs, other libraries",
+    "cached": "reserved by PyTorch's allocator, in no live tensor",
+    "outside": "our processes beyond the allocator: CUDA context, NCCL, …",
     "others": "other processes on this card, as the driver names them",
     "driver": "reserved by the driver for itself",
     "unattributed": "used, and named by nobody: the residual of everything else",
@@ -192,7 +192,7 @@ def device_remarks(device: DeviceState, state: RunState) -> list[str]:
             by_note.setdefault(term.note, []).append(term.label)
     for note, labels in by_note.items():
         if labels == ["merged"]:
-            remarks.append(f"merged, because nobody tells them apart here: {note}")
+            remarks.append(f"merged, not told apart here: {note}")
         else:
             remarks.append(f"{', '.join(labels)}: {note}")
     for share in device.ledger.ranks:

@@ -6,7 +6,7 @@ the one-to-one translation to ASCII. Refuses colours and control characters.
 """
 
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 
@@ -156,3 +156,9 @@ def to_ascii(text: str) -> str:
 def ascii_line(line: Line) -> Line:
     """The same line in ASCII, cell by cell."""
     return tuple(Span(to_ascii(span.text), span.role) for span in line)
+
+
+def speaks_utf8(environ: Mapping[str, str]) -> bool:
+    """Whether the locale's terminal takes more than ASCII; views draw in ASCII where it does not."""
+    locale = next((environ[n] for n in ("LC_ALL", "LC_CTYPE", "LANG") if environ.get(n)), "")
+    return "utf" in locale.lower()

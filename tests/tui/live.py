@@ -49,7 +49,7 @@ def main() -> int:
     parser.add_argument("--start", type=int, default=200)
     parser.add_argument("--interval", type=float, default=1.0)
     parser.add_argument("--theme")
-    parser.add_argument("--ascii", action="store_true")
+    parser.add_argument("--ascii", action="store_true", default=None)
     parser.add_argument("--still", action="store_true")
     parser.add_argument("--fail", action="store_true")
     parser.add_argument("--simulate", action="store_true")

@@ -123,3 +123,11 @@ def test_a_resize_is_followed(terminal):
     view.wait_for("rank 7  4707")
 
     assert any("GPU 0" in line and "ranks ──" in line for line in view.text.splitlines())
+
+
+def test_without_a_utf8_locale_the_view_is_ascii(terminal):
+    view = terminal(env={"LANG": "C", "LC_ALL": "C"})
+    view.wait_for("allocated")
+    view.pump(0.3)
+
+    assert view.raw.isascii()

@@ -127,11 +127,12 @@ async def test_a_simulated_run_says_so_and_help_tells_what_is_assumed():
     async with View(scripted.simulated(60)) as view:
         header = view.text("header")
         await view.press("question_mark", "end")
-        help_text = view.text("help")
+        help_text, footer = view.text("help"), view.text("footer")
         await view.press("escape")
 
         assert header.endswith("SIMULATED 1 × 24 GiB")
         assert "CUDA context: 460 MiB" in help_text
+        assert "? close" in footer
         assert view.app.view_name == "overview"
 
 

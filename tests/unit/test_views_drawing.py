@@ -1,6 +1,8 @@
 """Cells, bars, charts and printed pictures, asserted as the characters that people see."""
 
 import json
+import subprocess
+import sys
 
 import msgspec
 import pytest
@@ -194,3 +196,10 @@ def test_json_never_gives_a_missing_figure_as_a_number(state):
     for device in json.loads(jsonview.render(state))["devices"]:
         for term in [*device["ledger"]["terms"], device["ledger"]["total"]]:
             assert (term["bytes"] is None) != (term["reason"] is None)
+
+
+def test_printing_a_run_imports_no_terminal_toolkit():
+    code = "import sys, gpumem_tui.views.plain, gpumem_tui.views.jsonview, gpumem_tui.views.tui as tui\n"
+    code += "tui.can_draw(); print([m for m in ('textual', 'rich', 'torch') if m in sys.modules])"
+
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"

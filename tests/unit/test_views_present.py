@@ -44,7 +44,7 @@ def test_processes_that_the_driver_hides_are_merged_and_said():
     assert terms["unattributed"].label == "merged"
     assert terms["unattributed"].bytes == scripted.CONTEXT
     assert terms["others"].note == "hidden"
-    assert "merged, because nobody tells them apart here: outside + others + unattributed" in remarks
+    assert "merged, not told apart here: outside + others + unattributed" in remarks
 
 
 def test_a_rank_whose_counters_are_missing_makes_the_sum_partial_and_says_whose():

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpumem_tui.views.feed import Feed
+from gpumem_tui.views.text import speaks_utf8
 
 if TYPE_CHECKING:
     from gpumem_tui.views.tui.app import AppResult
@@ -28,14 +29,15 @@ def run_app(
     feed: Feed,
     *,
     theme: str | None = None,
-    ascii: bool = False,
+    ascii: bool | None = None,
     interval_s: float = 1.0,
     mouse: bool = True,
     report_dir: Path | None = None,
 ) -> "AppResult":
     """Show a run until people leave the view. Draws on the controlling terminal, never on stdout or stderr.
 
-    ``theme`` None chooses by the terminal; NO_COLOR wins over it. ``interval_s`` is at
+    ``theme`` None chooses by the terminal; NO_COLOR wins over it.
+    ``ascii`` None draws in ASCII where the locale is not UTF-8. ``interval_s`` is at
     least 0.5. The terminal is restored however the view ends; the caller prints the
     result's sentence and passes its exit code on.
     """
@@ -47,7 +49,7 @@ def run_app(
     app = MonitorApp(
         feed,
         palette=choose(theme, os.environ),
-        ascii=ascii,
+        ascii=not speaks_utf8(os.environ) if ascii is None else ascii,
         interval_s=max(0.5, interval_s),
         report_dir=report_dir,
         driver_class=Terminal,

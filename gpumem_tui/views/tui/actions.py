@@ -16,7 +16,7 @@ class Action(NamedTuple):
     short: str
     """Its word in the footer; empty: only in the help."""
     meaning: str
-    screens: tuple[str, ...] = ("overview", "output")
+    screens: tuple[str, ...] = ("overview", "output", "help")
 
 
 ACTIONS = (

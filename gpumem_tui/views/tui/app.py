@@ -202,6 +202,7 @@ class MonitorApp(App[AppResult]):
         keys: list[Span] = []
         for key, word in footer_keys(self.view_name):
             word = "go on" if word == "pause" and self._paused else word
+            word = "close" if word == self.view_name == "help" else word
             keys += [Span(f" {key}", "key"), Span(f" {word} ", "dim")]
         return ends(keys, self._status(), cells)
 
