@@ -11,7 +11,7 @@ import pytest
 from tui.terminals import Terminal
 
 pytestmark = pytest.mark.slow
-SECONDS = 8
+SECONDS = 6
 
 
 def cost(*arguments, size, keys=""):

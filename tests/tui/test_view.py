@@ -318,6 +318,13 @@ async def test_scrolling_up_holds_the_output_and_end_follows_again():
         assert "newest" in view.text("output")
 
 
+async def test_output_that_fits_is_always_followed():
+    async with View(scripted.picture(60), output=log(5)) as view:
+        await view.press("2", "up")
+
+        assert view.text("output").splitlines()[-1] == " following"
+
+
 async def test_a_long_log_is_read_in_windows_and_every_line_can_be_reached():
     count = 60_000
     async with View(scripted.picture(60), output=log(count)) as view:

@@ -141,8 +141,10 @@ class Output(Lines):
                 edge, shown = self._end, len(self._transcript) - 1 - wanted
                 wanted = await self._load(max(0, edge - WINDOW_BYTES), edge + WINDOW_BYTES, edge) - shown
         last = len(self._transcript) - height
-        at_end = step > 0 and wanted >= last and (self._log_bytes is None or self._end >= self._log_bytes)
-        self._top = None if at_end else max(0, min(wanted, max(0, last)))
+        all_in_view = last <= 0 and not self._start
+        whole = self._log_bytes is None or self._end >= self._log_bytes
+        follows = whole and (all_in_view or (step > 0 and wanted >= last))
+        self._top = None if follows else max(0, min(wanted, last))
         self._draw()
 
     async def move_page(self, step: int) -> None:
