@@ -270,13 +270,8 @@ class _Tail:
         if os.fstat(fd).st_size == 0 and len(ahead) == 1:
             os.close(fd)  # its writer may yet take it back (no room for the header) and go on in the old
             return False
-        if self._segment is not None:
-            block = self._read(segments)  # what came before the next segment did
-            if block:
-                os.close(fd)
-                self._before.append(self._decode(block))
-                return True
-            self._finish()
+        # Listed before the current one was read to its end: whatever came before this one is read.
+        self._finish()
         if self.number >= 0:
             self.losses.missing_segments += number - self.number - 1
         self._segment, self.number = segment, number
