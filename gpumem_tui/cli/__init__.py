@@ -20,6 +20,7 @@ VERBS = {
     "replay": "open the recording of a run that has ended",
     "report": "what a run held, by rank and device",
     "runs": "list live and past runs",
+    "estimate": "what a model needs before anything runs, line by line",
     "demo": "a real two-rank fine-tune on simulated cards, watched live",
 }
 """Verb → one line of help; the module is ``gpumem_tui.cli.<verb>``."""
