@@ -98,6 +98,9 @@ def read_model(words: Sequence[str]) -> ModelFiles:
 def _expand(path: Path) -> list[Path]:
     """A model's directory as the files that a loader would take; anything else as it is."""
     try:
+        if not path.exists():
+            hint = "; nothing is downloaded, give a path on this machine" if "/" in str(path) else ""
+            raise BadInput(f"{path}: no such file or directory{hint}")
         if not path.is_dir():
             return [path]
         names = sorted(os.listdir(path))  # noqa: PTH208  names, not paths
@@ -129,10 +132,7 @@ def _open(path: Path) -> tuple[Any, int]:
             raise BadInput(f"{path} is not a regular file")
         return path.open("rb"), status.st_size
     except (OSError, ValueError) as error:
-        hint = ""
-        if isinstance(error, FileNotFoundError) and "/" in str(path):
-            hint = "; nothing is downloaded: give a path on this machine"
-        raise BadInput(f"{path}: {_why(error)}{hint}") from None
+        raise BadInput(f"{path}: {_why(error)}") from None
 
 
 def _why(error: OSError | ValueError) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from gpumem_tui.analysis.estimate.figures import Input, Line, Place, assumed, basis_of, bytes_of, say
+from gpumem_tui.errors import BadInput
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,6 @@ def cache_lines(cache: Cache) -> list[Line]:
 def _kind_lines(cache: Cache, kind: _Kind, layers: int, place: Place) -> list[Line]:
     if not layers:
         return []
-    end = " on the host" if place is Place.HOST else ""
     key_end = ".host" if place is Place.HOST else ""
     slots = cache.slots(kind.window)
     inputs = [cache.layers, cache.tokens, cache.sequences, cache.resident_layers, cache.page_tokens]
@@ -125,7 +125,7 @@ def _kind_lines(cache: Cache, kind: _Kind, layers: int, place: Place) -> list[Li
     lines = [
         Line(
             kind.key + key_end,
-            kind.title + end,
+            kind.title,
             bytes_of(packed, cache.bits.value),
             basis_of(*inputs, cache.bits),
             f"{each} × {_say_slots(cache, kind, slots, residual)} × {say(cache.bits.value)} bits ÷ 8",
@@ -137,7 +137,7 @@ def _kind_lines(cache: Cache, kind: _Kind, layers: int, place: Place) -> list[Li
         lines.append(
             Line(
                 f"{kind.key}.scales{key_end}",
-                f"scales of it{end}",
+                "scales of it",
                 bytes_of(-(-packed // cache.group_size.value), cache.scale_bits.value),
                 basis_of(*inputs, cache.group_size, cache.scale_bits),
                 f"{say(packed)} values ÷ groups of {say(cache.group_size.value)} × "
@@ -149,7 +149,7 @@ def _kind_lines(cache: Cache, kind: _Kind, layers: int, place: Place) -> list[Li
         lines.append(
             Line(
                 f"{kind.key}.residual{key_end}",
-                f"unquantised tail{end}",
+                "unquantised tail",
                 bytes_of(cache.values * layers * residual, cache.residual_bits.value),
                 basis_of(*inputs, cache.residual_tokens, cache.residual_bits),
                 f"{each} × {say(residual)} tokens × {say(cache.residual_bits.value)} bits ÷ 8",
@@ -165,7 +165,8 @@ def _say_slots(cache: Cache, kind: _Kind, slots: int, residual: int) -> str:
     if cache.page_tokens is not None:
         page = cache.page_tokens.value
         return f"{say(slots // page)} pages of {say(page)} tokens"
-    return f"{say(cache.kept(kind.window))} tokens × {say(cache.sequences.value)} sequences"
+    count = cache.sequences.value
+    return f"{say(cache.kept(kind.window))} tokens × {say(count)} sequence{'s' if count > 1 else ''}"
 
 
 def _notes(cache: Cache, kind: _Kind, slots: int) -> tuple[str, ...]:
@@ -185,8 +186,8 @@ def _notes(cache: Cache, kind: _Kind, slots: int) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def split_heads(cache: Cache, devices: int) -> Cache | None:
-    """The cache of one of several devices that share the heads; None where heads cannot be shared evenly.
+def split_heads(cache: Cache, devices: int) -> Cache:
+    """What each of several devices keeps that share the heads. Raises :class:`BadInput` for an uneven share.
 
     With more devices than KV heads each keeps one head, as a copy. A latent is never split.
     """
@@ -194,9 +195,8 @@ def split_heads(cache: Cache, devices: int) -> Cache | None:
     if devices == 1 or cache.latent_dim is not None:
         return cache
     if heads % devices == 0:
-        part = cache.kv_heads.but(heads // devices)
-    elif devices % heads == 0:
-        part = assumed(1, f"{heads} KV heads on {devices} devices: one each, copied")
-    else:
-        return None
-    return replace(cache, kv_heads=part)
+        return replace(cache, kv_heads=cache.kv_heads.but(heads // devices))
+    if devices % heads == 0:
+        why = f"{heads} KV heads on {devices} devices: one each, copied"
+        return replace(cache, kv_heads=assumed(1, why))
+    raise BadInput(f"--tensor-parallel {devices} does not split {heads} KV heads evenly")

@@ -13,12 +13,13 @@ from gpumem_tui.analysis.estimate.figures import (
     Omission,
     Origin,
     assumed,
+    bytes_of,
     given,
     per_rank,
     read,
     say_split,
 )
-from gpumem_tui.analysis.estimate.kvcache import Cache, cache_lines
+from gpumem_tui.analysis.estimate.kvcache import Cache, cache_lines, split_heads
 from gpumem_tui.analysis.estimate.request import Model, Request, check
 from gpumem_tui.analysis.estimate.resolve_cache import resolve_cache
 from gpumem_tui.analysis.estimate.resolve_training import resolve_training
@@ -58,7 +59,7 @@ def estimate(request: Request) -> Estimate:
         raise UsageError(_nothing(request))
     lines = _weights(request, groups, training)
     if cache is not None:
-        lines += cache_lines(cache)
+        lines += cache_lines(split_heads(cache, request.tensor_parallel or 1))
     if training is not None:
         lines += training_lines(training)
     if request.reserve_gib is not None:
@@ -210,6 +211,7 @@ def _omissions(
         found.append(
             Omission("activations", "activations kept for backward, logits and loss: batch and length decide")
         )
+        found += _casts(request, groups, training)
         if training.shard is Shard.FULL and training.ranks > 1 and training.gathered is None:
             found.append(
                 Omission("gathered", "units gathered from all ranks while they compute (--gathered-params N)")
@@ -228,6 +230,16 @@ def _omissions(
     if (request.ranks or 1) > 1 or (request.tensor_parallel or 1) > 1:
         found.append(Omission("communication", "buffers of NCCL"))
     return found
+
+
+def _casts(request: Request, groups: list[Group], training: Training) -> list[Omission]:
+    """Autocast's narrow copies live from forward to backward, as activations do: never with all gradients."""
+    bits = request.compute_bits
+    if bits is None or training.shard is Shard.FULL:
+        return []
+    size = bytes_of(sum(g.count.value for g in groups if g.parameters and g.bits.value > bits), bits)
+    text = f"autocast's copies of the weights between forward and backward: up to {size:,} bytes"
+    return [Omission("casts", text)] if size else []
 
 
 def _without_cache(shape: ConfigShape, compute: Input[Fraction]) -> str:

@@ -5,7 +5,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from gpumem_tui.analysis.estimate.figures import Input, assumed, given
-from gpumem_tui.analysis.estimate.kvcache import Cache, split_heads
+from gpumem_tui.analysis.estimate.kvcache import Cache
 from gpumem_tui.analysis.estimate.request import Request, option
 from gpumem_tui.analysis.estimate.shapes import ConfigShape
 from gpumem_tui.errors import BadInput, UsageError
@@ -14,7 +14,7 @@ Value = TypeVar("Value")
 
 
 def resolve_cache(request: Request, shape: ConfigShape, compute: Input[Fraction]) -> Cache | None:
-    """One device's cache, or None without ``--tokens``. Raises :class:`UsageError`, :class:`BadInput`."""
+    """The whole cache, or None without ``--tokens``. Raises :class:`UsageError`, :class:`BadInput`."""
     if request.tokens is None:
         return None
     layers = _either(request, "layers", request.layers, shape.layers)
@@ -47,11 +47,7 @@ def resolve_cache(request: Request, shape: ConfigShape, compute: Input[Fraction]
             cache, resident_layers=_default("kv_resident_layers", request.kv_resident_layers, 2, why)
         )
     _check(cache)
-    devices = request.tensor_parallel or 1
-    part = split_heads(cache, devices)
-    if part is None:
-        raise BadInput(f"--tensor-parallel {devices} does not split {heads.value} KV heads evenly")
-    return part
+    return cache
 
 
 def _quantised(request: Request, cache: Cache, compute: Input[Fraction]) -> Cache:
@@ -104,7 +100,7 @@ def _either(request: Request, name: str, value: int | None, found: Input[int] | 
         return given(value, option(name))
     if found is None:
         have = (
-            " (the config.json does not say it)" if request.model.config is not None else " or a config.json"
+            " (the config.json does not say it)" if request.model.config is not None else ", or a config.json"
         )
         raise UsageError(f"the KV cache needs {option(name)}{have}")
     return found

@@ -60,7 +60,6 @@ def resolve_training(
         adapters=trainee.added,
         shapes=trainee.shapes,
         bucket_view=request.bucket_view,
-        casts=_casts(request, parameters, bits, shard, trainee.added),
         gathered=_gathered(request, bits) if shard is Shard.FULL and ranks > 1 else None,
     )
 
@@ -125,15 +124,6 @@ def _adapters(request: Request) -> tuple[list[Shape], Input[int]]:
             count, "all-linear: embeddings, norms and the output layer told by their names"
         )
     return shapes, read(count, f"{request.model.tensors_path}: shapes of {', '.join(targets)}")
-
-
-def _casts(
-    request: Request, parameters: Input[int], bits: Input[Fraction], shard: Shard, adapters: bool
-) -> tuple[Input[int], Input[Fraction]] | None:
-    """Autocast keeps a narrow copy of wide weights; under full sharding the gathered units are it."""
-    if request.compute_bits is None or request.compute_bits >= bits.value or adapters or shard is Shard.FULL:
-        return None
-    return parameters, given(request.compute_bits, "--compute-bits")
 
 
 def _gathered(request: Request, bits: Input[Fraction]) -> tuple[Input[int], Input[Fraction]] | None:

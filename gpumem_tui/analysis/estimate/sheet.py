@@ -77,11 +77,8 @@ def _plain(value: Any) -> Any:
 
 def as_text(estimate: Estimate, command: str) -> str:
     """The sheet, at most 79 columns wide unless a path is longer."""
-    rows = [
-        command,
-        f"ESTIMATE for {_whose(estimate)}: arithmetic on declared sizes; nothing was measured.",
-        "",
-    ]
+    head = f"ESTIMATE for {_whose(estimate)}: arithmetic on declared sizes; nothing was measured."
+    rows = [command, *_wrap(head, ""), ""]
     rows.append(f"{'':{_TITLE}}{'bytes':>18}{'GB':>11}{'GiB':>11}")
     for line in estimate.at(Place.DEVICE):
         rows += _line(line)
@@ -131,7 +128,7 @@ def _line(line: Line) -> list[str]:
 
 def _figures(title: str, size: int | None, label: str) -> str:
     if size is None:
-        return f"{title:<{_TITLE}}{MISSING:>18}{MISSING:>11}{MISSING:>11}  {label}"
+        return f"{title:<{_TITLE}}{MISSING:>18}{MISSING:>11}{MISSING:>11}  no figure"
     raw, gb, gib = (part.rpartition(" ")[0] for part in format_both(abs(size)).split(", "))
     sign = "−" if size < 0 else ""
     return f"{title:<{_TITLE}}{sign + raw:>18}{sign + gb:>11}{sign + gib:>11}  {label}"
@@ -162,9 +159,10 @@ def _against(estimate: Estimate, size: int) -> list[str]:
 
 def _next(estimate: Estimate) -> list[str]:
     size = _say_size(estimate.devices[0]) if estimate.devices else "24GiB"
-    cards = ",".join([size] * min(max(estimate.ranks, estimate.split), 16))
+    cards = min(max(estimate.ranks, estimate.split), 16)
+    script = f"-- torchrun --nproc-per-node {cards} train.py" if estimate.ranks > 1 else "train.py"
     text = "For activations, workspaces, context and fragmentation, run your own script on a simulated card:"
-    return [*_wrap(text, ""), f"  gpumem-tui run --simulate {cards} train.py"]
+    return [*_wrap(text, ""), f"  gpumem-tui run --simulate {','.join([size] * cards)} {script}"]
 
 
 def _say_size(size: int) -> str:

@@ -86,10 +86,8 @@ class Training:
     shapes: Sequence[Shape] | None = None
     """Of what is trained, where known."""
     bucket_view: bool = False
-    casts: tuple[Input[int], Input[Fraction]] | None = None
-    """Parameters and bits of autocast's copies."""
     gathered: tuple[Input[int], Input[Fraction]] | None = None
-    """Parameters and bits of the units that full sharding has gathered at one time."""
+    """Parameters and bits of the largest unit that full sharding gathers."""
 
 
 def training_lines(training: Training) -> list[Line]:
@@ -98,18 +96,6 @@ def training_lines(training: Training) -> list[Line]:
     lines = []
     if t.adapters:
         lines.append(_spread("adapters", "adapter weights", t, t.trained_bits, Shard.FULL))
-    if t.casts is not None:
-        count, bits = t.casts
-        lines.append(
-            Line(
-                "casts",
-                "autocast copies",
-                bytes_of(count.value, bits.value),
-                Basis.ASSUMED,
-                f"{say(count.value)} parameters × {say(bits.value)} bits ÷ 8",
-                notes=("every weight cast once and kept until backward",),
-            )
-        )
     lines.append(_spread("gradients", "gradients", t, t.gradient_bits, Shard.GRADIENTS))
     if t.ranks > 1 and t.shard is Shard.NONE and not t.bucket_view:
         lines.append(
@@ -132,10 +118,12 @@ def training_lines(training: Training) -> list[Line]:
             Line(
                 "gathered",
                 "gathered units",
-                bytes_of(2 * count.value, bits.value),
+                bytes_of(3 * count.value, bits.value),
                 Basis.ASSUMED,
-                f"2 × {say(count.value)} parameters × {say(bits.value)} bits ÷ 8",
-                notes=("the largest unit whole, and the next one already being gathered",),
+                f"3 × {say(count.value)} parameters × {say(bits.value)} bits ÷ 8",
+                notes=(
+                    "the largest unit whole, the next one being gathered, and a gradient not yet reduced",
+                ),
             )
         )
     return lines

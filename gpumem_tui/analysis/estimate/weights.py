@@ -78,13 +78,14 @@ def weight_lines(groups: Sequence[Group], parts: int, what: str, scaled: bool) -
             notes.append(
                 "integers: packed or quantised values, indices or buffers; not counted as parameters"
             )
+        shared = parts > 1 and what == "devices"
         narrowed = group.stored_bits is not None and group.stored_bits != bits < LEAST_PLAIN_BITS
         lines.append(
             Line(
                 key=f"weights.{group.name}" if group.name else "weights",
                 title=f"weights, {group.name}" if group.name else "weights",
                 bytes=bytes_of(per_rank(count, parts), bits),
-                basis=Basis.ASSUMED if narrowed else basis_of(group.count, group.bits),
+                basis=Basis.ASSUMED if narrowed or shared else basis_of(group.count, group.bits),
                 formula=f"{say(count)} {unit} × {say(bits)} bits ÷ 8" + say_split(parts, what),
                 notes=tuple(notes),
             )
