@@ -19,6 +19,7 @@ VERBS = {
     "attach": "watch a run that is going on, or that has ended",
     "replay": "open the recording of a run that has ended",
     "report": "what a run held, by rank and device",
+    "explain": "every out-of-memory failure in a message or a log, and what its figures say",
     "runs": "list live and past runs",
     "estimate": "what a model needs before anything runs, line by line",
     "demo": "a real two-rank fine-tune on simulated cards, watched live",

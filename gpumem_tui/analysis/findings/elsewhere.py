@@ -1,0 +1,134 @@
+"""Failures outside PyTorch's device allocator: driver, libraries, host, and pressure that is none."""
+
+from collections.abc import Callable
+
+from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure, word
+from gpumem_tui.analysis.findings.situation import Kind, Situation
+
+_MOMENT = "free and the process list of the device at that moment"
+
+
+def outside(s: Situation) -> Finding:
+    """The driver, a library or NCCL had no memory, while PyTorch may hold plenty idle."""
+    what = s.call or f"a {s.backend or 'CUDA'} call"
+    evidence = (*word(f"{what} failed", "message"), *figure("it asked for", s.requested))
+    if not s.certain:
+        return Finding(
+            Verdict.UNKNOWN,
+            Strength.UNDECIDED,
+            f"{what} failed; a device without free memory is one cause of several",
+            evidence,
+            check="watch free on the device up to this call: near 0 means memory, otherwise another cause",
+            missing=(_MOMENT, "a message that says memory"),
+        )
+    return Finding(
+        Verdict.OUTSIDE_PYTORCH,
+        Strength.SUPPORTED,
+        f"{what} got no memory from the driver, outside PyTorch's allocator; "
+        "what PyTorch keeps reserved was not available to it",
+        evidence,
+        check="compare reserved with device used just before this call: only what is free can be given",
+        trial="a smaller batch, so that PyTorch reserves less: see whether this same call succeeds",
+        missing=(_MOMENT, "reserved and allocated of this process"),
+    )
+
+
+def assertion(s: Situation) -> Finding:
+    """The message itself failed, and its figures with it."""
+    return Finding(
+        Verdict.UNKNOWN,
+        Strength.UNDECIDED,
+        "PyTorch ran out of memory, and failed while asking NVML for the message's process list",
+        word("an NVML assertion stands in place of the message", "message"),
+        check="print torch.cuda.memory_summary() and torch.cuda.mem_get_info() where the error is caught",
+        missing=("every figure: request, free, total, allocated, reserved",),
+    )
+
+
+def impossible(s: Situation) -> Finding:
+    """More than an exabyte: a wrong size, not a full card."""
+    return Finding(
+        Verdict.IMPOSSIBLE_SIZE,
+        Strength.SUPPORTED,
+        "more than 1 EB was asked for: a size that was computed wrongly, not a card that is full",
+        word("a request of more than 1 EB", "message"),
+        check="print the shape at the failing line: a negative or overflown dimension",
+        trial="none with less memory: correct the shape",
+    )
+
+
+def host_kill(s: Situation) -> Finding:
+    """Killed from outside."""
+    if not s.certain:
+        return Finding(
+            Verdict.UNKNOWN,
+            Strength.UNDECIDED,
+            "the process was killed (SIGKILL), and the text does not say by whom; host memory is one cause",
+            word("killed, without a word on memory", "log"),
+            check="look for its pid in dmesg, and for oom_kill in the cgroup's memory.events",
+            missing=("the kernel's, the cgroup's or the cluster's own word",),
+        )
+    return Finding(
+        Verdict.HOST_MEMORY,
+        Strength.SUPPORTED,
+        "host memory ran out and the process was killed; the GPU's memory was not the reason",
+        word("an out-of-memory kill is reported", s.call or "kernel or cluster"),
+        check="compare resident memory of the process tree with the cgroup's or the job's limit",
+        trial="halve the number of DataLoader workers, and see whether resident memory follows",
+        missing=("resident memory and the limit",),
+    )
+
+
+def host_allocation(s: Situation) -> Finding:
+    """The process was refused host memory."""
+    return Finding(
+        Verdict.HOST_MEMORY,
+        Strength.SUPPORTED,
+        "an allocation of host memory failed; the GPU's memory was not the reason",
+        (*word("host allocation failed", "message"), *figure("it asked for", s.requested)),
+        check="compare the process's resident memory with its limit (ulimit -v, cgroup) at this line",
+        trial="run the failing line with half its input",
+        missing=("available host memory and the limit",),
+    )
+
+
+def shared_memory(s: Situation) -> Finding:
+    """A worker could not write to /dev/shm."""
+    return Finding(
+        Verdict.SHARED_MEMORY,
+        Strength.SUPPORTED,
+        "a DataLoader worker found no room in shared memory (/dev/shm); the GPU's memory was not the reason",
+        word("bus error in a DataLoader worker", "message"),
+        check="df -h /dev/shm inside the container, while it runs",
+        trial="run once with num_workers=0: if it passes, raise the container's shared memory (--shm-size)",
+        missing=("size and use of /dev/shm",),
+    )
+
+
+def pressure(s: Situation) -> Finding:
+    """Driver allocations failed and the retry went through."""
+    count = s.pressure_count or 0
+    return Finding(
+        Verdict.PRESSURE,
+        Strength.SUPPORTED,
+        f"{count} driver allocation{'s' if count != 1 else ''} failed and no error followed in this text: "
+        "PyTorch gave its cache back and asked again; that costs time and is no failure",
+        (
+            Evidence(f"{count} warning line{'s' if count != 1 else ''}", "log"),
+            *figure("largest request", s.requested),
+            *figure("least free", s.free),
+        ),
+        check="watch num_alloc_retries: where it rises every step, the device is full all the time",
+    )
+
+
+RULES: dict[Kind, Callable[[Situation], Finding]] = {
+    Kind.OUTSIDE: outside,
+    Kind.NVML_ASSERT: assertion,
+    Kind.IMPOSSIBLE: impossible,
+    Kind.HOST_KILL: host_kill,
+    Kind.HOST_ALLOCATION: host_allocation,
+    Kind.SHARED_MEMORY: shared_memory,
+    Kind.PRESSURE: pressure,
+}
+"""Kinds that one rule decides alone."""

@@ -1,0 +1,174 @@
+"""A stretch of a log around something that may matter, and all that is found in it.
+
+Joins what each source said across lines, so that several interleaved ranks and hard
+wraps are read each on its own, and says on which line everything found begins.
+"""
+
+import bisect
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from gpumem_tui.analysis.oomtext import clauses, ends, frames
+from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, readable, squeeze
+from gpumem_tui.analysis.oomtext.facts import Aftermath, Family, OomFailure, RootCause
+
+FRAMES_BACK = 220
+"""How many segments before a message may belong to its traceback."""
+
+
+class PressureLine(NamedTuple):
+    """One failed driver allocation."""
+
+    line: int
+    source: Source
+    device: int
+    requested_bytes: int
+    free_bytes: int
+    total_bytes: int
+
+
+Item = OomFailure | PressureLine | Aftermath | RootCause | ends.Kill
+
+
+class Found(NamedTuple):
+    """What a window holds."""
+
+    items: list[tuple[int, Item]]
+    """With the place of the segment in which each begins, in their order."""
+    no_process_list: bool
+    """NVML gave no process lists for the messages."""
+
+
+class _Voice:
+    """What one source said in the window, as one squeezed text."""
+
+    def __init__(self, parts: Sequence[Segment]) -> None:
+        self.parts = parts
+        self.starts: list[int] = []
+        pieces: list[str] = []
+        at = 0
+        head = ""
+        for part in parts:
+            text = part.text
+            shared = _shared_prefix(head, text)
+            piece = squeeze(text[shared:])
+            head = text
+            self.starts.append(at)
+            pieces.append(piece)
+            at += len(piece)
+        self.text = "".join(pieces)
+
+    def part_at(self, offset: int) -> tuple[int, int]:
+        """The segment in which an offset lies, and the offset within it."""
+        index = bisect.bisect_right(self.starts, offset) - 1
+        return index, offset - self.starts[index]
+
+
+_OURS = re.compile(r"memory|alloc|[Ee]rror|NCCL|[Kk]ill|process")
+_HEADS = re.compile(
+    r"\S{0,60}\s?(?:out of memory|Allocation on device|NVML_SUCCESS|_STATUS_|cuDNN|engine|cuda error"
+    r"|bad_alloc|ncclU|[Kk]ill|allocate|Cuda failure|CUDA calloc|Errno 12|[Bb]us error|shared memory)"
+)
+
+
+def _excerpt(parts: Sequence[Segment]) -> str:
+    text = " ".join(part.text[-4000:] if len(part.text) > 8000 else part.text for part in parts)
+    match = _HEADS.search(text)
+    return readable(text[match.start() :] if match else text)
+
+
+def _shared_prefix(before: str, text: str) -> int:
+    """Length of a prefix that two lines in a row share up to a separator: a name nobody told us."""
+    shared = 0
+    for shared, (a, b) in enumerate(zip(before[:80], text, strict=False)):  # noqa: B007
+        if a != b:
+            break
+    else:
+        return 0
+    for end in range(shared, 3, -1):
+        if text[end - 1] == " " and text[end - 2] in ":|>)]":
+            return 0 if _OURS.search(text, 0, end) else end
+    return 0
+
+
+def read_window(before: Sequence[Segment], parts: Sequence[Segment]) -> Found:
+    """All that is said in ``parts``; ``before`` is looked at for tracebacks only."""
+    failures: dict[tuple[int, int, Family], tuple[int, OomFailure]] = {}
+    others: dict[tuple[int, int], Item] = {}
+    no_list = False
+    everything = [*before, *parts]
+    for voice in _voices(parts):
+        for match in (*clauses.allocator_messages(voice.text), *clauses.outside_messages(voice.text)):
+            index, column = voice.part_at(match.start)
+            part = voice.parts[index]
+            place = (part.at, column, match.family)
+            if place in failures and failures[place][0] >= len(match.fields):
+                continue
+            shown = _excerpt(voice.parts[index : index + 3])
+            failures[place] = len(match.fields), _failure(match, part, shown, everything)
+        for hit in clauses.PRESSURE.finditer(voice.text):
+            index, column = voice.part_at(hit.start())
+            part = voice.parts[index]
+            numbers = [int(hit[name]) for name in ("device", "bytes", "free", "total")]
+            others[part.at, column] = PressureLine(part.line, part.source, *numbers)
+        for offset, root in ends.root_causes(voice.text):
+            index, column = voice.part_at(offset)
+            others[voice.parts[index].at, column] = msgspec.structs.replace(
+                root, line=voice.parts[index].line
+            )
+        no_list |= clauses.NO_PROCESS_LIST.search(voice.text) is not None
+    items: list[tuple[int, int, Item]] = [
+        (at, column, failure) for (at, column, _), (_, failure) in failures.items()
+    ]
+    items += [(at, column, other) for (at, column), other in others.items()]
+    for part in parts:
+        if (after := ends.aftermath_of(part)) is not None:
+            items.append((part.at, 0, after))
+        if (kill := ends.kill_of(part)) is not None:
+            items.append((part.at, 0, kill))
+        if ends.is_memory_error(part):
+            match = clauses.Match(Family.HOST_ALLOCATION, 0, 0, {})
+            items.append((part.at, 0, _failure(match, part, readable(part.text), everything)))
+    items.sort(key=lambda item: item[:2])
+    return Found([(at, item) for at, _, item in items], no_list)
+
+
+def _voices(parts: Sequence[Segment]) -> list[_Voice]:
+    """Every source alone, and with the unprefixed lines, where a wrap has lost the prefix."""
+    sources = dict.fromkeys(part.source for part in parts)
+    voices = [_Voice([p for p in parts if p.source == source]) for source in sources]
+    if NOBODY in sources:
+        voices += [
+            _Voice([p for p in parts if p.source in (source, NOBODY)])
+            for source in sources
+            if source != NOBODY
+        ]
+    return voices
+
+
+def _failure(match: clauses.Match, part: Segment, shown: str, everything: Sequence[Segment]) -> OomFailure:
+    end = bisect.bisect_right(everything, part.at, key=lambda segment: segment.at)
+    nearby = everything[max(0, end - FRAMES_BACK) : end]
+    lines = [segment.text for segment in nearby if segment.source in (part.source, NOBODY)]
+    told = frames.tell(frames.frames_of(lines))
+    source = part.source
+    values = {"pid": source.pid, **match.fields}
+    return OomFailure(
+        family=match.family,
+        certain=match.certain,
+        line=part.line,
+        text=shown,
+        mention_lines=(part.line,),
+        rank=source.rank,
+        local_rank=source.local_rank,
+        worker=source.worker,
+        phase=told.phase,
+        phases=told.phases,
+        frame=told.frame,
+        user_frame=told.user_frame,
+        first_optimizer_step=told.first_optimizer_step,
+        **values,  # type: ignore[arg-type]
+    )
