@@ -16,4 +16,7 @@ A recording on disk is the product's truth: the agent and the recorder write it,
 everything that people look at only reads it.
 """
 
+from gpumem_tui.workload import mark, phase
+
+__all__ = ["mark", "phase"]
 __version__ = "0.1.0"

@@ -34,6 +34,12 @@ class Levels:
         self.peak_allocated: int = allocated["peak"]
         self.peak_reserved: int = reserved["peak"]
 
+    def nothing(self) -> "Levels":
+        """The levels of a device before the first allocation: a fact, not a reading that lacks."""
+        levels = Levels.__new__(Levels)
+        levels.allocated = levels.reserved = levels.peak_allocated = levels.peak_reserved = 0
+        return levels
+
 
 def _leaves(stats: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Tuple[Any, ...], Dict[str, int]]]:
     """Every {current, peak, ...} dict below ``stats`` with its path."""

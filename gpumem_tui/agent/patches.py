@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any, Callable, List
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 def patch_torch(torch: Any, phases: "Phases") -> List[str]:
     """Install all patches of torch itself; the names of those that could not be."""
     failed = []
-    for patch in (module_calls, backward, optimizer_steps, process_groups):
+    for patch in PATCHES:
         try:
             patch(torch, phases)
         except (ValueError, SyntaxError, AttributeError, OSError) as error:  # noqa: PERF203
@@ -44,13 +45,16 @@ def compiling(torch: Any) -> Callable[[], bool]:
 def module_calls(torch: Any, phases: "Phases") -> None:
     """``nn.Module.__call__``: a call of a root module is a forward or an evaluation."""
     module = torch.nn.Module
-    module.__call__ = weave(module.__call__, phases.enter_module, phases.leave_module, compiling(torch))
+    module.__call__ = weave(
+        module.__call__, phases.enter_module, phases.leave_module, compiling(torch), everything=True
+    )
 
 
 def backward(torch: Any, phases: "Phases") -> None:
-    """``torch.autograd.backward``, where every ``Tensor.backward`` ends up."""
-    autograd = torch.autograd
-    autograd.backward = weave(autograd.backward, phases.enter_backward, phases.leave, compiling(torch))
+    """``torch.autograd.backward``, where every ``Tensor.backward`` ends up, and ``torch.autograd.grad``."""
+    for name in ("backward", "grad"):
+        woven = weave(getattr(torch.autograd, name), phases.enter_backward, phases.leave, compiling(torch))
+        setattr(torch.autograd, name, woven)
 
 
 def optimizer_steps(torch: Any, phases: "Phases") -> None:
@@ -60,6 +64,92 @@ def optimizer_steps(torch: Any, phases: "Phases") -> None:
     optimizer.profile_hook_step = staticmethod(
         weave(decorator, phases.enter_optimizer, phases.leave_optimizer, compiling(torch), inner="wrapper")
     )
+
+
+def loading(torch: Any, phases: "Phases") -> None:
+    """``torch.load``, ``Module.load_state_dict`` and ``Module._apply`` (``to``, ``cuda``, ``half``)."""
+    quiet = compiling(torch)
+    woven = weave(torch.load, phases.enter_load, phases.leave_covering, quiet)
+    torch.load = torch.serialization.load = woven
+    module = torch.nn.Module
+    for name in ("load_state_dict", "_apply"):
+        setattr(module, name, weave(getattr(module, name), phases.enter_load, phases.leave_covering, quiet))
+
+
+def saving(torch: Any, phases: "Phases") -> None:
+    """``torch.save``."""
+    woven = weave(torch.save, phases.enter_save, phases.leave_covering, compiling(torch))
+    torch.save = torch.serialization.save = woven
+
+
+def graphs(torch: Any, phases: "Phases") -> None:
+    """``CUDAGraph``: capture as one phase, each replay as one."""
+    graph = getattr(torch.cuda, "CUDAGraph", None)
+    if graph is None or "replay" not in vars(graph):
+        return  # a build without graphs
+    quiet = compiling(torch)
+    graph.replay = weave(graph.replay, phases.enter_replay, phases.leave, quiet)
+    graph.capture_begin = weave(graph.capture_begin, lambda graph: graph, phases.capture_began, quiet)
+    graph.capture_end = weave(graph.capture_end, phases.capture_ends, lambda token, error: None, quiet)
+
+
+def markers(torch: Any, phases: "Phases") -> None:
+    """``empty_cache`` and changes of the allocator's settings: moments that explain a curve.
+
+    Patched where they enter C++, whoever calls them.
+    """
+    entries = {
+        "_cuda_emptyCache": "empty_cache",
+        "_accelerator_emptyCache": "empty_cache",
+        "_cuda_cudaCachingAllocator_set_allocator_settings": "allocator settings",
+        "_accelerator_setAllocatorSettings": "allocator settings",
+    }
+    for entry, name in entries.items():
+        original = getattr(torch._C, entry, None)
+        if original is not None:
+            setattr(torch._C, entry, _marking(original, name, phases))
+
+
+def _marking(original: Callable[..., Any], name: str, phases: "Phases") -> Callable[..., Any]:
+    @functools.wraps(original)
+    def call(*args: Any) -> Any:
+        result = original(*args)
+        phases.mark(name)
+        return result
+
+    return call
+
+
+def transformers_models(module: Any, phases: "Phases") -> None:
+    """``PreTrainedModel.from_pretrained`` and ``save_pretrained`` of Hugging Face."""
+    model, quiet = module.PreTrainedModel, compiling(sys.modules["torch"])
+    load = weave(model.from_pretrained.__func__, phases.enter_load, phases.leave_covering, quiet)
+    model.from_pretrained = classmethod(load)
+    model.save_pretrained = weave(model.save_pretrained, phases.enter_save, phases.leave_covering, quiet)
+
+
+def transformers_generation(module: Any, phases: "Phases") -> None:
+    """``generate`` of Hugging Face, below the decorators that it is given."""
+    mixin, quiet = module.GenerationMixin, compiling(sys.modules["torch"])
+    decorated = mixin.generate
+    plain = inspect.unwrap(decorated)
+    woven = weave(plain, phases.enter_generate, phases.leave_generate, quiet)
+    if decorated is plain:
+        mixin.generate = woven
+        return
+    layer = decorated
+    while layer.__wrapped__ is not plain:
+        layer = layer.__wrapped__
+    for cell in layer.__closure__ or ():
+        if cell.cell_contents is plain:
+            cell.cell_contents = woven
+
+
+def safetensors_files(module: Any, phases: "Phases") -> None:
+    """``safetensors.torch.load_file`` and ``save_file``."""
+    quiet = compiling(sys.modules["torch"])
+    module.load_file = weave(module.load_file, phases.enter_load, phases.leave_covering, quiet)
+    module.save_file = weave(module.save_file, phases.enter_save, phases.leave_covering, quiet)
 
 
 def process_groups(torch: Any, phases: "Phases") -> None:
@@ -112,3 +202,16 @@ def _telling(original: Callable[..., Any], monitored: "Monitored") -> Callable[.
         return original(*args, **kwargs)
 
     return call
+
+
+PATCHES = (
+    module_calls, backward, optimizer_steps, loading, saving, graphs, markers, process_groups,
+)  # fmt: skip
+"""Patches of torch itself, in the order in which they are installed."""
+
+AFTERWARDS = {
+    "transformers.modeling_utils": transformers_models,
+    "transformers.generation.utils": transformers_generation,
+    "safetensors.torch": safetensors_files,
+}
+"""Patches of other libraries, each right after the user's own import of it."""

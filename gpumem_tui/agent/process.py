@@ -13,19 +13,21 @@ Launchers, data-loader workers and compile workers never initialise CUDA and sta
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import sys
 import threading
 from collections import deque
 from typing import Any, Deque, Dict, List, Mapping, Optional, Tuple
 
-from . import identity, wire
+from . import composition, identity, wire
 from .counters import Counters
 from .failures import Failures
 from .guard import contain, contained
 from .importhook import after_import
+from .inputs import Inputs
 from .journal import Journal
-from .patches import custom_allocators, patch_torch
+from .patches import AFTERWARDS, custom_allocators, patch_torch
 from .phases import Phases
 from .ring import Ring
 from .sampler import Sampler
@@ -43,8 +45,10 @@ class Monitored:
         self.run = run
         self._hertz = float(environment.get("GPUMEM_TUI_HERTZ") or 10)
         self._reset_peaks = environment.get("GPUMEM_TUI_PEAKS") != "keep"
+        self._strict = environment.get("GPUMEM_TUI_PROTOCOL") == "strict"
         self._environment = environment
         self._torch: Any = None
+        self.inputs: Optional[Inputs] = None
         self._phases: Optional[Phases] = None
         self._starting = threading.Lock()
         self.forget()
@@ -65,9 +69,17 @@ class Monitored:
         self._lines: Deque[bytes] = deque(maxlen=10_000)
         self._reading = False
         self._waited = False
+        self._marked: Dict[str, Tuple[int, int]] = {}
+        self._composed_ns = 0
+        self._composed = 0
         self.custom_pools = 0
         """Threads inside a memory pool with an allocator that may re-enter Python."""
         self._custom = False
+
+    @property
+    def phases(self) -> Optional[Phases]:
+        """The phases of this process, once torch is imported."""
+        return self._phases
 
     # --- import torch, CUDA initialised ------------------------------------------------------
 
@@ -79,6 +91,13 @@ class Monitored:
         phases.wait_for_journal = self._wait_for_journal
         phases.on_device = self.on_device
         phases.on_group = self._on_process_group
+        phases.on_mark = self.mark
+        phases.on_look = self.look_around
+        phases.on_step_end = self.compose
+        self.inputs = Inputs(torch.Tensor)
+        phases.on_inputs = self.inputs.take
+        for module, patch in AFTERWARDS.items():
+            after_import(module, functools.partial(patch, phases=phases))
         patch_torch(torch, phases)
         custom_allocators(torch, self)
         if hasattr(torch._C, "_cuda_memoryStats"):
@@ -103,7 +122,7 @@ class Monitored:
 
     def _wait_for_journal(self) -> Optional[Spans]:
         """A span would begin before the start is through: wait for it once, never for a slow disk."""
-        if not self._waited:
+        if not self._waited and self._torch.cuda.is_initialized():
             self._waited = True
             if self._starting.acquire(timeout=LONGEST_WAIT_S):
                 self._starting.release()
@@ -129,6 +148,8 @@ class Monitored:
                 about["ring"] = os.path.basename(self.ring.path)
                 self.spans = Spans(self.ring, self.readable)
                 self.spans.counters = self.counters
+                if self._strict:
+                    self.spans.before_boundary = self._synchronize
                 if self.counters is not None:
                     self.counters.on_user_reset = self.spans.keep_peaks
             name = os.path.basename(self.run.rstrip("/"))
@@ -163,6 +184,10 @@ class Monitored:
             self.rank = rank[0]
             self.tell("rank", now, rank[0], rank[1], rank[2], rank[3], "environment")
         torch = self._torch
+        if self._strict:
+            self.say(
+                "strict protocol", "every phase boundary waits for the device: overlap is not as without"
+            )
         facts = identity.torch_facts(torch)
         self.tell("torch", now, *facts)
         if self.counters is None or not torch.cuda.is_initialized():
@@ -241,6 +266,41 @@ class Monitored:
         while self._lines:
             lines.append(self._lines.popleft())
         return lines
+
+    def mark(self, name: str, detail: Optional[str] = None) -> None:
+        """A marker; of the same name at most one a second, with the count of those left out."""
+        now = wire.now_ns()
+        last, left_out = self._marked.get(name, (0, 0))
+        if detail is None and now - last < 1_000_000_000:
+            self._marked[name] = (last, left_out + 1)
+            return
+        self._marked[name] = (now, 0)
+        self.tell("mark", now, name, detail or ("%d more since the last" % left_out if left_out else None))
+
+    @contained("composition")
+    def compose(self) -> None:
+        """At the end of an optimizer step: what memory is made of; after two steps, then every 30 s."""
+        now, phases = wire.now_ns(), self._phases
+        if phases is None or self.spans is None or self.custom_pools:
+            return
+        if self._composed >= 2 and now - self._composed_ns < composition.EVERY_NS:
+            return
+        self._composed += 1
+        self._composed_ns = now
+        roots, optimizers = phases.roots.living(), phases.optimizers.living()
+        sizes, complete, took_ns = composition.walk(roots, optimizers)
+        for ordinal, of in sizes.items():
+            levels = self.counters.sample(ordinal) if self.counters and ordinal in self.readable() else None
+            allocated = levels["allocated_bytes"]["all"]["current"] if levels else None
+            values = [of[kind] for kind in composition.KINDS]
+            step = phases.steps.count
+            self.tell("composition", now, ordinal, step, *values, allocated, complete, took_ns)
+
+    def _synchronize(self, ordinal: int) -> None:
+        """``--protocol strict``: wait for the device's work; not while a graph is being captured."""
+        cuda = self._torch.cuda
+        if not cuda.is_current_stream_capturing():
+            cuda.synchronize(ordinal)
 
     def _on_process_group(self, distributed: Any) -> None:
         if not distributed.is_initialized():

@@ -24,6 +24,10 @@ UNUSED_EVERY = 10
 """Every so many looks, the counters of unused devices are written too: a rank may hold a context there."""
 
 
+INPUTS_EVERY = 10
+"""Counts of inputs are written once in so many ticks, and at the end."""
+
+
 class Sampler:
     """Started when CUDA is initialised or the first span begins; a daemon, ended by :meth:`stop`."""
 
@@ -33,6 +37,7 @@ class Sampler:
         self._stop = threading.Event()
         self._looked_ns = 0
         self._looks = 0
+        self._ticks = 0
         self._told_errors = 0
         self._lost_edges = 0
         self._thread = threading.Thread(target=self._run, name="gpumem-tui", daemon=True)
@@ -55,6 +60,8 @@ class Sampler:
             try:
                 self.tick()
                 if last:
+                    self._ticks = 0
+                    self.tick()
                     monitored.say_goodbye()
             except Exception as error:  # noqa: BLE001  the named boundary of this thread
                 contain("sampler", error)
@@ -87,6 +94,10 @@ class Sampler:
                 journal.append(
                     "dropped", wire.now_ns(), lost, 0, "more edges than the ring holds in one tick"
                 )
+        if monitored.inputs is not None and self._ticks % INPUTS_EVERY == 0:
+            for news in monitored.inputs.news():
+                journal.append("inputs", wire.now_ns(), *news)
+        self._ticks += 1
         for error in errors[self._told_errors :]:
             self._told_errors += 1
             journal.append("word", wire.now_ns(), "own error", error)
@@ -145,34 +156,25 @@ def sample_values(stats: Dict[str, Any]) -> List[Optional[int]]:
 
 
 def edge_lines(edges: List[rings.Edge]) -> List[bytes]:
-    """``begin`` and ``end`` lines of ring edges; slots of one edge on several devices become one line."""
+    """``begin`` and ``end`` lines of ring edges; slots of one edge on several devices become one line.
+
+    Slots of two threads may stand between each other's.
+    """
     lines = []
-    levels: List[Any] = []
+    waiting: Dict[Tuple[int, int], List[Any]] = {}
     for edge in edges:
+        levels = waiting.setdefault((edge.span, edge.edge), [])
         if edge.ordinal != rings.NO_DEVICE:
-            if edge.edge == rings.BEGIN:
-                levels.append([edge.ordinal, edge.allocated_bytes, edge.reserved_bytes])
-            else:
-                levels.append(
-                    [
-                        edge.ordinal,
-                        edge.allocated_bytes,
-                        edge.reserved_bytes,
-                        edge.peak_allocated_bytes,
-                        edge.peak_reserved_bytes,
-                        edge.exact,
-                    ]
-                )
+            level = [edge.ordinal, edge.allocated_bytes, edge.reserved_bytes]
+            if edge.edge == rings.END:
+                level += [edge.peak_allocated_bytes, edge.peak_reserved_bytes, edge.exact]
+            levels.append(level)
         if edge.more:
             continue
+        del waiting[edge.span, edge.edge]
         if edge.edge == rings.BEGIN:
-            lines.append(
-                wire.encode(
-                    "begin", edge.t_ns, edge.seq, edge.span, edge.parent or None, edge.thread, edge.phase,
-                    edge.name, edge.step, levels,
-                )
-            )  # fmt: skip
+            about = (edge.parent or None, edge.thread, edge.phase, edge.name, edge.step)
+            lines.append(wire.encode("begin", edge.t_ns, edge.seq, edge.span, *about, levels))
         else:
             lines.append(wire.encode("end", edge.t_ns, edge.seq, edge.span, edge.error, levels))
-        levels = []
     return lines

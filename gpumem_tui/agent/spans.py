@@ -58,8 +58,13 @@ class Spans:
         self._ids = itertools.count(1)
         self._open: Dict[int, Span] = {}
         self._stacks = _Stack()
+        self._first: Dict[int, Levels] = {}
         self.step = 0
         """Steps begun so far; 0 before the first."""
+        self.boundaries = 0
+        """Boundaries at which counters were read."""
+        self.before_boundary: Callable[[int], None] = lambda ordinal: None
+        """Called for each device before it is read: ``--protocol strict`` waits for its work here."""
 
     def stack(self) -> List[Span]:
         """Open spans of the calling thread, outermost first."""
@@ -69,16 +74,19 @@ class Spans:
         """Open spans of all threads, oldest first."""
         return list(self._open.values())
 
-    def begin(self, phase: str, name: str) -> Span:
-        """Begin a span on the calling thread."""
+    def begin(self, phase: str, name: str, late_ns: Optional[int] = None) -> Span:
+        """Begin a span on the calling thread. ``late_ns``: it began then, before there was any memory."""
         stack = self.stack()
         parent = stack[-1].id if stack else 0
         span = Span(next(self._ids), phase, name, parent, threading.get_ident(), self.step)
         span.number = self.ring.name(phase, name)
-        at = now_ns()
+        at = now_ns() if late_ns is None else late_ns
         levels = self._boundary()
         for ordinal, level in levels:
             span.peaks[ordinal] = [level.allocated, level.reserved]
+        if late_ns is not None:
+            self._first = dict(levels)
+            levels = [(ordinal, level.nothing()) for ordinal, level in levels]
         self._put(rings.BEGIN, span, at, levels, 0)
         stack.append(span)
         self._open[span.id] = span
@@ -105,13 +113,29 @@ class Spans:
             for span in spans:
                 span.whole = False
             return []
+        self.boundaries += 1
         found = []
         for ordinal in ordinals:
+            self.before_boundary(ordinal)
             levels = counters.boundary(ordinal)
             found.append((ordinal, levels))
             for span in spans:
                 span.take(ordinal, levels)
         return found
+
+    def late(self, phase: str, name: str, at: int, error: Optional[BaseException]) -> None:
+        """A span that has ended now and began at ``at``, before CUDA was initialised: it began with nothing.
+
+        Its peaks are those since the first allocation: exact where no boundary came between.
+        """
+        untouched = self.boundaries == 0
+        span = self.begin(phase, name, at)
+        for peak in span.peaks.values():
+            peak[:] = [0, 0]
+        for ordinal, levels in self._first.items():
+            span.take(ordinal, levels)
+        span.whole = untouched
+        self.end(span, error)
 
     def keep_peaks(self, ordinal: int, levels: Levels) -> None:
         """The user is about to reset the peaks of a device: open spans take them first."""

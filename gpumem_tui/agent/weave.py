@@ -50,16 +50,19 @@ else:
 
 def weave(
     function: Callable[..., Any],
-    enter: Callable[[Any], Optional[Any]],
+    enter: Callable[..., Optional[Any]],
     leave: Callable[[Any, Optional[BaseException]], None],
     quiet: Callable[[], bool],
     inner: Optional[str] = None,
+    everything: bool = False,
 ) -> Callable[..., Any]:
     """``function`` with ``enter`` before and ``leave`` after it.
 
     ``enter`` gets the first argument (the tuple of them where it is ``*args``) and
     returns a token, or None for "nothing to leave". ``inner`` names a function
-    defined within, which is woven instead (a decorator's wrapper).
+    defined within, which is woven instead (a decorator's wrapper). With ``everything``,
+    ``enter`` also gets the tuple and the dict of the remaining arguments, where the
+    function takes ``*args, **kwargs``.
     Raises ValueError or SyntaxError where that cannot be done.
     """
     raw = inspect.unwrap(function)
@@ -69,8 +72,10 @@ def weave(
     target = node if inner is None else _find(node, inner)
     number = next(_numbers)
     names = {"enter": "_gpumem_enter_%d" % number, "leave": "_gpumem_leave_%d" % number}
-    _set_into_frame(target, names)
-    raw.__globals__.update({"_gpumem_quiet": quiet, names["enter"]: enter, names["leave"]: leave})
+    _set_into_frame(target, names, everything)
+    raw.__globals__["_gpumem_quiet"] = quiet
+    raw.__globals__[names["enter"]] = enter
+    raw.__globals__[names["leave"]] = leave
     return _compile(raw, tree, node)
 
 
@@ -100,10 +105,14 @@ def _find(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
     raise ValueError("no function %s within" % name)
 
 
-def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]") -> None:
+def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]", everything: bool) -> None:
     arguments = node.args
     first: List[ast.arg] = getattr(arguments, "posonlyargs", []) + arguments.args
     argument = first[0].arg if first else arguments.vararg.arg if arguments.vararg else "None"
+    if everything:
+        if arguments.vararg is None or arguments.kwarg is None:
+            raise ValueError("the function does not take *args, **kwargs")
+        argument = ", ".join((argument, arguments.vararg.arg, arguments.kwarg.arg))
     frame = ast.parse(_FRAME.format(argument=argument, **names)).body[0]
     body = node.body
     for part in ast.walk(frame):
@@ -111,9 +120,26 @@ def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]") -> None:
             part.lineno = part.end_lineno = body[0].lineno  # type: ignore[attr-defined]
             part.col_offset = part.end_col_offset = 0  # type: ignore[attr-defined]
     assert isinstance(frame, ast.If) and isinstance(frame.orelse[1], ast.Try)
+    declared = _take_declarations(body)
     frame.body = copy.deepcopy(body)
     frame.orelse[1].body = body
-    node.body = [frame]
+    node.body = declared + [frame]
+
+
+def _take_declarations(body: List[ast.stmt]) -> List[ast.stmt]:
+    """``global`` and ``nonlocal`` statements of a body, taken out to stand before both of its copies."""
+    taken: List[ast.stmt] = []
+    waiting: List[Any] = [body]
+    while waiting:
+        block = waiting.pop()
+        for at, statement in enumerate(block):
+            if isinstance(statement, (ast.Global, ast.Nonlocal)):
+                taken.append(statement)
+                block[at] = ast.copy_location(ast.Pass(), statement)
+            elif not isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                waiting.extend(getattr(statement, field, []) for field in ("body", "orelse", "finalbody"))
+                waiting.extend(handler.body for handler in getattr(statement, "handlers", []))
+    return taken
 
 
 def _compile(raw: types.FunctionType, tree: ast.Module, node: ast.FunctionDef) -> Callable[..., Any]:

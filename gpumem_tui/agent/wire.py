@@ -67,6 +67,21 @@ FIELDS: dict[str, tuple[str, ...]] = {
         "end_allocated",
         "end_reserved",
     ),
+    # what really entered a root module: input is text such as "float32[8,512]"; count so far
+    "inputs": ("t_ns", "phase", "name", "input", "count"),
+    # what allocated is made of at the end of a step; bytes by storage, on one device. took_ns: the walk
+    "composition": (
+        "t_ns",
+        "ordinal",
+        "step",
+        "parameters_bytes",
+        "gradients_bytes",
+        "optimizer_bytes",
+        "buffers_bytes",
+        "allocated_bytes",
+        "complete",
+        "took_ns",
+    ),
     # a moment worth a tick on the axis: first collective, process group, empty_cache, the user's own
     "mark": ("t_ns", "name", "detail"),
     # what people must know about how this journal was made; code is stable, text is for reading

@@ -9,6 +9,7 @@ from gpumem_tui.records.decode import Header, decode_header, decode_line
 from gpumem_tui.records.kinds import (
     Begin,
     Bye,
+    Composition,
     Device,
     Dropped,
     End,
@@ -16,6 +17,7 @@ from gpumem_tui.records.kinds import (
     Failure,
     Gpu,
     Host,
+    Inputs,
     Load,
     Mark,
     Memories,
@@ -39,6 +41,7 @@ from gpumem_tui.records.reasons import Reason
 __all__ = [
     "Begin",
     "Bye",
+    "Composition",
     "Device",
     "Dropped",
     "End",
@@ -47,6 +50,7 @@ __all__ = [
     "Gpu",
     "Header",
     "Host",
+    "Inputs",
     "Load",
     "Mark",
     "Memories",

@@ -105,6 +105,27 @@ class Spans(_Line, tag="spans", frozen=True):
     end_reserved: Extent | None = None
 
 
+class Inputs(_Line, tag="inputs", frozen=True):
+    t_ns: int
+    phase: str
+    name: str
+    input: str
+    count: int
+
+
+class Composition(_Line, tag="composition", frozen=True):
+    t_ns: int
+    ordinal: int
+    step: int | None = None
+    parameters_bytes: int | None = None
+    gradients_bytes: int | None = None
+    optimizer_bytes: int | None = None
+    buffers_bytes: int | None = None
+    allocated_bytes: int | None = None
+    complete: bool = False
+    took_ns: int = 0
+
+
 class Mark(_Line, tag="mark", frozen=True):
     t_ns: int
     name: str
@@ -246,6 +267,7 @@ class Output(_Line, tag="output", frozen=True):
 
 Record = (
     Rank | Torch | Device | Sample | Samples | Begin | End | Spans | Mark | Word | Failure | Dropped | Bye
+    | Inputs | Composition
     | Gpu | Memory | Processes | Process | Load | Tree | Host | Memories
     | Start | Signal | Exit | Output
 )  # fmt: skip

@@ -36,6 +36,8 @@ class PhaseTable:
     def __init__(self) -> None:
         self._rows: dict[Key, _Row] = {}
         self._seen: set[tuple[str, str]] = set()
+        self._cold: set[int] = set()
+        """Open spans that are the first of their phase."""
 
     def _row(self, key: Key) -> _Row:
         row = self._rows.get(key)
@@ -43,11 +45,18 @@ class PhaseTable:
             row = self._rows[key] = _Row()
         return row
 
+    def began(self, begin: records.Begin) -> None:
+        """A span has begun: the first of its phase is the cold one."""
+        name = (begin.phase, begin.name)
+        if name not in self._seen:
+            self._seen.add(name)
+            self._cold.add(begin.span)
+
     def add(self, begin: records.Begin, end: records.End) -> None:
         """A finished span."""
         name = (begin.phase, begin.name)
-        cold = name not in self._seen
-        self._seen.add(name)
+        cold = begin.span in self._cold
+        self._cold.discard(begin.span)
         starts = {ordinal: (allocated, reserved) for ordinal, allocated, reserved in begin.levels}
         for ordinal, allocated, reserved, peak_allocated, peak_reserved, exact in end.levels:
             row = self._row((*name, ordinal, cold))

@@ -151,6 +151,7 @@ class RankModel:
             return
         self.seq = begin.seq
         self.open[begin.span] = begin
+        self.phases.began(begin)
         for ordinal, allocated, reserved in begin.levels:
             self.device(ordinal).add_level(begin.t_ns, allocated, reserved)
         if begin.step is not None and begin.step != self.step:

@@ -88,7 +88,8 @@ class Recording:
         return self._follower.poll()
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
-        for record in read_tail(path, model.seq):
+        who = f"rank-{model.pid}-{model.started_ticks or 0}"
+        for record in read_tail(path, max(model.seq, self._follower.last_seq.get(who, 0))):
             self._take_rank(model, record)
 
     def _take(self, head: Header, record: records.Record) -> None:

@@ -33,6 +33,16 @@ def counted(*numbers):
     yield from numbers
 
 
+counter = 0
+
+
+def counting(step):
+    if step > 0:
+        global counter
+        counter += step
+    return counter
+
+
 class Log:
     """What enter and leave were told."""
 
@@ -66,6 +76,12 @@ def test_an_exception_leaves_once_with_the_error():
         weave(add, log.enter, log.leave, never)(-1)
 
     assert log.lines == [("enter", -1), ("leave", "token", "ValueError")]
+
+
+def test_a_function_that_declares_globals_still_sets_them():
+    woven = weave(counting, Log().enter, Log().leave, never)
+
+    assert woven(2) + 3 == counting(3)
 
 
 def test_without_a_token_nothing_is_left():
