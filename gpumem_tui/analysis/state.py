@@ -113,6 +113,32 @@ class Levels(msgspec.Struct, frozen=True):
     ooms: int | None
 
 
+class CompositionState(msgspec.Struct, frozen=True):
+    """What a rank's allocated memory on one device is made of, at the end of one step. Storages count once."""
+
+    ordinal: int
+    t_ns: int
+    step: int | None
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    buffers_bytes: int
+    other_bytes: int | None
+    """Computed: allocated at that moment − the four above; None where the walk was not complete."""
+    allocated_bytes: int | None
+    complete: bool
+    """Otherwise the walk hit its time budget, and the four figures are lower bounds."""
+
+
+class InputRow(msgspec.Struct, frozen=True):
+    """Tensors that really entered a root module: ``float32[8,512] int64[8,512]``, and how often."""
+
+    phase: str
+    name: str
+    input: str
+    count: int
+
+
 class RankState(msgspec.Struct, frozen=True):
     """One process of the workload that has something to say."""
 
@@ -135,6 +161,10 @@ class RankState(msgspec.Struct, frozen=True):
     allocator: str | None
     words: tuple[str, ...]
     """What people must know about how it is measured."""
+    composition: tuple[CompositionState, ...] = ()
+    """The latest of each device."""
+    inputs: tuple[InputRow, ...] = ()
+    """Of each phase, the most frequent first."""
 
 
 class PhaseRow(msgspec.Struct, frozen=True):

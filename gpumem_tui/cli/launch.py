@@ -64,6 +64,8 @@ class Plan:
     simulation: Simulation | None = None
     hertz: float = 10.0
     reset_peaks: bool = True
+    strict: bool = False
+    """Synchronise at every phase boundary, as a benchmark protocol asks."""
     disk_budget: str = "512MiB"
     beside: "Callable[[SimulatedMachine | None, int, int | None], None] | None" = None
     """Called in the keeper's process before the workload starts, with the machine and the keeper."""
@@ -89,7 +91,11 @@ def launch(plan: Plan) -> int:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing ran: leave no empty recording behind
         raise
     environment = workload_environment(
-        machine.environment() if machine is not None else os.environ, run.path, plan.hertz, plan.reset_peaks
+        machine.environment() if machine is not None else os.environ,
+        run.path,
+        plan.hertz,
+        plan.reset_peaks,
+        plan.strict,
     )
 
     def ready(keeper_pid: int) -> None:
@@ -138,6 +144,7 @@ def _facts(
         keeper_ticks=wire.started_ticks(keeper_pid),
         simulated=simulated,
         labels=plan.labels,
+        protocol="strict" if plan.strict else "observe",
         environment={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
         hertz=plan.hertz,
         disk_budget_bytes=budget_bytes,
@@ -184,7 +191,7 @@ def _join_step(plan: Plan, name: str, budget_bytes: int) -> int:
     except RecordingExists:
         run = rundir.find(name)
         _wait_for_facts(run)
-    environment = workload_environment(os.environ, run.path, plan.hertz, plan.reset_peaks)
+    environment = workload_environment(os.environ, run.path, plan.hertz, plan.reset_peaks, plan.strict)
     # All tasks offer a recorder; the recorders elect one among them.
     end_like(keep_batch(run.path, plan.command, environment, lambda: start_recorder(run, None)))
 

@@ -36,6 +36,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
         "--detach", action="store_true", help="start in the background on a terminal of its own; open no view"
     )
     add("--hertz", type=float, default=10.0, metavar="N", help="samples a second and rank (default 10)")
+    add(
+        "--protocol",
+        choices=("observe", "strict"),
+        default="observe",
+        help="strict waits for the device at every phase boundary: exact in time, but it changes overlap",
+    )
     add("--no-peak-reset", action="store_true", help="leave PyTorch's peak counters alone; peaks become ≥")
     add("--disk-budget", default="512MiB", metavar="SIZE", help="for the journals (default 512MiB)")
     add("--anyway", action="store_true", help="start even where no GPU is found")
@@ -119,6 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
             simulation=simulation,
             hertz=arguments.hertz,
             reset_peaks=not arguments.no_peak_reset,
+            strict=arguments.protocol == "strict",
             disk_budget=arguments.disk_budget,
         )
     )

@@ -58,6 +58,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     environment: dict[str, str] = {}
     """Only variables that were asked for by name."""
+    protocol: str = "observe"
+    """``strict``: every phase boundary waited for the device."""
     hertz: float = 10.0
     """Samples per second and rank."""
     disk_budget_bytes: int = DISK_BUDGET_BYTES

@@ -11,7 +11,7 @@ AGENT_SITE = Path(agent.__file__).parent / "site"
 
 
 def workload_environment(
-    base: Mapping[str, str], run: Path, hertz: float, reset_peaks: bool = True
+    base: Mapping[str, str], run: Path, hertz: float, reset_peaks: bool = True, strict: bool = False
 ) -> dict[str, str]:
     """``base`` with the agent's folder first on ``PYTHONPATH`` and the ``GPUMEM_TUI_*`` that it reads.
 
@@ -25,4 +25,6 @@ def workload_environment(
     environment["GPUMEM_TUI_HERTZ"] = f"{hertz:g}"
     if not reset_peaks:
         environment["GPUMEM_TUI_PEAKS"] = "keep"
+    if strict:
+        environment["GPUMEM_TUI_PROTOCOL"] = "strict"
     return environment

@@ -5,7 +5,15 @@ from collections import deque
 from gpumem_tui import records
 from gpumem_tui.analysis.ledger import Counters
 from gpumem_tui.analysis.state import Curve as RankCurve
-from gpumem_tui.analysis.state import Levels, Life, OpenSpan, PhaseRow, RankState
+from gpumem_tui.analysis.state import (
+    CompositionState,
+    InputRow,
+    Levels,
+    Life,
+    OpenSpan,
+    PhaseRow,
+    RankState,
+)
 from gpumem_tui.records import Reason
 from gpumem_tui.session.curve import Curve
 from gpumem_tui.session.phasetable import PhaseTable
@@ -103,6 +111,8 @@ class RankModel:
         self.phases = PhaseTable()
         self.step: int | None = None
         self._step_times: deque[int] = deque(maxlen=21)
+        self.composition: dict[int, records.Composition] = {}
+        self.inputs: dict[tuple[str, str, str], int] = {}
         self.bye = False
         self.failure: records.Failure | None = None
         """The last failing allocation: a candidate until it is known how the process ended."""
@@ -140,6 +150,10 @@ class RankModel:
                 self.words[record.code] = record.text
             case records.Dropped():
                 self.dropped += record.edges + record.samples
+            case records.Composition():
+                self.composition[record.ordinal] = record
+            case records.Inputs():
+                self.inputs[record.phase, record.name, record.input] = record.count
             case records.Failure():
                 self.failure, self.recovered = record, False
             case records.Bye():
@@ -234,6 +248,13 @@ class RankModel:
             torch_version=torch.version if torch else None,
             allocator=torch.allocator if torch else None,
             words=tuple(self.words.values()),
+            composition=tuple(_composed(self.composition[ordinal]) for ordinal in sorted(self.composition)),
+            inputs=tuple(
+                InputRow(phase, name, text, count)
+                for (phase, name, text), count in sorted(
+                    self.inputs.items(), key=lambda item: (item[0][:2], -item[1])
+                )
+            ),
         )
 
     def _pace(self, now_ns: int) -> float | None:
@@ -251,3 +272,19 @@ class RankModel:
     def rows(self) -> list[PhaseRow]:
         """The phase table."""
         return self.phases.rows(self.pid, self.number)
+
+
+def _composed(record: records.Composition) -> CompositionState:
+    """With what is computed from it: live tensors beyond the known kinds."""
+    known = (
+        record.parameters_bytes or 0,
+        record.gradients_bytes or 0,
+        record.optimizer_bytes or 0,
+        record.buffers_bytes or 0,
+    )
+    other = None
+    if record.complete and record.allocated_bytes is not None:
+        other = record.allocated_bytes - sum(known)
+    return CompositionState(
+        record.ordinal, record.t_ns, record.step, *known, other, record.allocated_bytes, record.complete
+    )
