@@ -4,7 +4,6 @@ from collections import deque
 
 from gpumem_tui import records
 from gpumem_tui.analysis.ledger import Counters
-from gpumem_tui.analysis.state import Curve as RankCurve
 from gpumem_tui.analysis.state import (
     CompositionState,
     InputRow,
@@ -14,6 +13,7 @@ from gpumem_tui.analysis.state import (
     PhaseRow,
     RankState,
 )
+from gpumem_tui.analysis.state import Curve as RankCurve
 from gpumem_tui.records import Reason
 from gpumem_tui.session.curve import Curve
 from gpumem_tui.session.phasetable import PhaseTable
