@@ -114,7 +114,7 @@ class Levels(msgspec.Struct, frozen=True):
 
 
 class CompositionState(msgspec.Struct, frozen=True):
-    """What allocated memory of a rank on one device is made of, at the end of one step. Storages count once."""
+    """What allocated memory of a rank on one device is made of, at the end of one step. Storages once."""
 
     ordinal: int
     t_ns: int
