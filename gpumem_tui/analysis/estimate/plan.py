@@ -50,8 +50,10 @@ def estimate(request: Request) -> Estimate:
     """The estimate. Raises :class:`UsageError` or :class:`BadInput`, never returns a part of one."""
     check(request)
     model = request.model
-    shape = ConfigShape() if model.config is None else read_config(model.config, model.config_path)
-    groups = _groups(request)
+    shape = ConfigShape()
+    if model.config is not None:
+        shape = read_config(model.config, model.config_path, cache_needed=request.tokens is not None)
+    groups = _groups(request, shape)
     compute = _compute(request, shape, groups)
     cache = resolve_cache(request, shape, compute)
     training = _training(request, groups, compute)
@@ -86,7 +88,7 @@ def _nothing(request: Request) -> str:
     )
 
 
-def _groups(request: Request) -> list[Group]:
+def _groups(request: Request, shape: ConfigShape) -> list[Group]:
     """The weights by format; empty where nobody says how many there are."""
     model = request.model
     bits = None if request.bits is None else given(request.bits, "--bits")
@@ -106,6 +108,8 @@ def _groups(request: Request) -> list[Group]:
             raise UsageError("--bits says nothing without --params or a safetensors file; give both")
         return []
     count = given(request.params, "--params")
+    if bits is None and shape.compute_bits is not None:
+        bits = assumed(shape.compute_bits.value, f"no --bits: as in {shape.compute_bits.source}")
     return [Group("", count, bits or assumed(Fraction(16), "no --bits: bfloat16 or float16"))]
 
 

@@ -48,6 +48,10 @@ def resolve_training(
         raise UsageError(f"--optimizer {name.value} has 8 bits by itself; leave --optimizer-bits out")
     shard = SHARDS[request.shard or "none"]
     ranks = request.ranks or 1
+    if request.bucket_view and (shard is not Shard.NONE or ranks == 1):
+        raise UsageError("--bucket-view says nothing without --ranks of DDP (--shard none)")
+    if request.gathered_params is not None and (shard is not Shard.FULL or ranks == 1):
+        raise UsageError("--gathered-params says nothing without --ranks and --shard full")
     return Training(
         trained=trainee.count,
         trained_bits=trainee.bits,

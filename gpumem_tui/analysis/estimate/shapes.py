@@ -20,6 +20,8 @@ _KV_HEADS = ("num_key_value_heads", "num_kv_heads", "n_head_kv", "multi_query_gr
 _WIDTH = ("hidden_size", "n_embd", "d_model", "dim")
 _WINDOWED = {"sliding_attention", "local_attention", "chunked_attention", "sliding", "local"}
 _GROWING = {"full_attention", "attention", "global_attention", "global", "full"}
+_STATELESS = {"linear_attention", "conv", "mamba", "mamba2", "recurrent", "ssm"}
+"""Kinds of layers that keep a state of constant size, or none."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +71,11 @@ class _Keys:
         return None
 
 
-def read_config(config: Mapping[str, Any], path: str) -> ConfigShape:
-    """What a transformer's ``config.json`` says. Raises :class:`BadInput`."""
+def read_config(config: Mapping[str, Any], path: str, *, cache_needed: bool = True) -> ConfigShape:
+    """What a transformer's ``config.json`` says.
+
+    Raises :class:`BadInput` where the keys do not describe a cache and one is needed.
+    """
     keys = _Keys(config, path)
     positions = keys.count(("max_position_embeddings", "n_positions", "max_seq_len", "seq_length"))
     common = ConfigShape(
@@ -81,6 +86,16 @@ def read_config(config: Mapping[str, Any], path: str) -> ConfigShape:
     if config.get("is_encoder_decoder") is True:
         note = f"{path} is an encoder-decoder's: for a KV cache give --layers, --kv-heads and --head-dim"
         return replace(common, notes=(note,))
+    try:
+        return _cache_shape(keys, common)
+    except BadInput:
+        if cache_needed:
+            raise
+        return common
+
+
+def _cache_shape(keys: _Keys, common: ConfigShape) -> ConfigShape:
+    path = keys.path
     layers = keys.count(_LAYERS)
     layers, window_layers, window, notes = _windows(keys, layers)
     query = keys.count(_QUERY_HEADS)
@@ -106,11 +121,11 @@ def read_config(config: Mapping[str, Any], path: str) -> ConfigShape:
 
 
 def _kv_heads(keys: _Keys, query: Input[int] | None) -> Input[int] | None:
+    if keys.keys.get("multi_query") is True and keys.keys.get("new_decoder_architecture") is not True:
+        return read(1, f"{keys.path}: multi_query")
     found = keys.count(_KV_HEADS)
     if found is not None:
         return found
-    if keys.keys.get("multi_query") is True:
-        return read(1, f"{keys.path}: multi_query")
     if query is None:
         return None
     return assumed(query.value, f"{keys.path} has no num_key_value_heads: as many as query heads")
@@ -142,6 +157,12 @@ def _windows(
     if isinstance(kinds, list) and kinds and all(isinstance(kind, str) for kind in kinds):
         if layers is not None and len(kinds) != layers.value:
             raise BadInput(f"{path}: {prefix}layer_types names {len(kinds)} layers, not {layers.value}")
+        unknown = next((kind for kind in kinds if kind not in _WINDOWED | _GROWING | _STATELESS), None)
+        if unknown is not None:
+            raise BadInput(
+                f"{path}: layers of the kind {shown(unknown)} are not known; "
+                "give --layers, --kv-heads and --head-dim without the file"
+            )
         windowed = sum(kind in _WINDOWED for kind in kinds)
         cached = windowed + sum(kind in _GROWING for kind in kinds)
         source = f"{path}: {prefix}layer_types"
