@@ -177,6 +177,7 @@ def test_a_model_s_directory_gives_what_transformers_holds(gpumem):
     assert sizes(estimate(gpumem, *words, "--static-tokens", "50"))["kv_cache"] == static
 
 
+UNIT = 1024 * 1024
 TRAIN = """
 import gc, os, sys, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
@@ -188,7 +189,7 @@ dist.init_process_group("nccl", device_id=device)
 gloo = dist.new_group(backend="gloo")
 
 def train(how):
-    net = torch.nn.Sequential(*[torch.nn.Linear(256, 256, bias=False) for _ in range(4)]).to(device)
+    net = torch.nn.Sequential(*[torch.nn.Linear(1024, 1024, bias=False) for _ in range(4)]).to(device)
     model = net
     if how in ("ddp", "view"):
         model = DDP(net, device_ids=[rank], process_group=gloo, gradient_as_bucket_view=how == "view")
@@ -199,13 +200,18 @@ def train(how):
     optimizer = torch.optim.AdamW(model.parameters())
     for _ in range(3):
         optimizer.zero_grad()
-        model(torch.ones(1, 256, device=device)).sum().backward()
+        loss = model(torch.ones(1, 1024, device=device)).sum()
+        torch.cuda.reset_peak_memory_stats()
+        loss.backward()
+        peak = torch.cuda.max_memory_allocated()
         optimizer.step()
-    torch.cuda.synchronize()
-    torch._C._cuda_clearCublasWorkspaces()
+    del loss
     gc.collect()
+    before = torch.cuda.memory_allocated()
+    torch._C._cuda_clearCublasWorkspaces()
+    held = torch.cuda.memory_allocated()
     if rank == 0:
-        print("HELD", how, torch.cuda.memory_allocated(), flush=True)
+        print("HELD", how, held, peak - (before - held), flush=True)
 
 for how in ("alone", "ddp", "view", "full"):
     train(how)
@@ -229,8 +235,12 @@ def test_between_steps_the_allocator_holds_what_the_sheet_says(gpumem, simcard):
     }
 
     done = simcard.run([sys.executable, *torchrun, *rendezvous, script])
-    held = {row.split()[1]: int(row.split()[2]) for row in done.stdout.splitlines() if "HELD" in row}
-    base = ["--params", str(4 * 256 * 256), "--bits", "32", "--train", "--optimizer", "adamw"]
+    rows = [row.split() for row in done.stdout.splitlines() if row.startswith("HELD")]
+    held = {how: int(size) for _, how, size, _ in rows}
+    peaks = {how: int(size) for _, how, _, size in rows}
+    base = ["--params", str(4 * UNIT), "--bits", "32", "--train", "--optimizer", "adamw"]
     computed = {how: estimate(gpumem, *base, *more)["sum"]["bytes"] for how, more in options.items()}
+    gathered = estimate(gpumem, *base, *options["full"], "--gathered-params", UNIT)["sum"]["bytes"]
 
     assert held == computed
+    assert abs(peaks["full"] - gathered) < UNIT * 4 // 2, (peaks["full"], gathered)

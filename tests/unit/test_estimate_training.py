@@ -191,6 +191,12 @@ def test_autocast_s_copies_are_named_with_their_size_and_not_summed():
     assert made.device_bytes == 16 * SEVEN_B
 
 
+def test_temporaries_of_the_step_are_named_with_the_size_of_a_shard():
+    texts = {entry.key: entry.text for entry in training(ranks=8, shard="zero1").omissions}
+
+    assert f"{2 * SEVEN_B // 8:,} bytes" in texts["step"]
+
+
 @given(counts, plain, ranks, shards, st.booleans())
 def test_lines_sum_to_the_sum(params, optimizer, ranks, shard, master):
     made = training(params=params, optimizer=optimizer, ranks=ranks, shard=shard, master_weights=master)

@@ -216,6 +216,7 @@ def _omissions(
             Omission("activations", "activations kept for backward, logits and loss: batch and length decide")
         )
         found += _casts(request, groups, training)
+        found.append(_step(training))
         if training.shard is Shard.FULL and training.ranks > 1 and training.gathered is None:
             found.append(
                 Omission("gathered", "units gathered from all ranks while they compute (--gathered-params N)")
@@ -244,6 +245,14 @@ def _casts(request: Request, groups: list[Group], training: Training) -> list[Om
     size = bytes_of(sum(g.count.value for g in groups if g.parameters and g.bits.value > bits), bits)
     text = f"autocast's copies of the weights between forward and backward: up to {size:,} bytes"
     return [Omission("casts", text)] if size else []
+
+
+def _step(training: Training) -> Omission:
+    """PyTorch's documentation of ``foreach``, the default on CUDA: a peak of about one more copy."""
+    ranks = training.ranks if training.shard >= Shard.OPTIMIZER else 1
+    size = bytes_of(per_rank(training.trained.value, ranks), training.trained_bits.value)
+    text = f"temporaries of the optimizer's step: about {size:,} bytes with foreach, the default on CUDA"
+    return Omission("step", text)
 
 
 def _without_cache(shape: ConfigShape, compute: Input[Fraction]) -> str:
