@@ -31,6 +31,8 @@ BITS = {
 MOST_HEADER_BYTES = 100_000_000
 """The format's own limit."""
 _MOST_JSON_BYTES = 100_000_000
+_MOST_DIMENSIONS = 64
+"""As many as a tensor of PyTorch has."""
 
 _INDEX_ENDING = ".safetensors.index.json"
 
@@ -115,7 +117,7 @@ def _expand(path: Path) -> list[Path]:
     if chosen is None:
         only = indexes or files
         if len(only) > 1:
-            raise BadInput(f"{path} holds {only[0]}, {only[1]}…: name the files of one model")
+            raise BadInput(f"{path} holds {_shown(only[0])}, {_shown(only[1])}…: name the files of one model")
         chosen = only[0] if only else None
     if not config and chosen is None:
         raise BadInput(f"{path} holds neither config.json nor a safetensors file")
@@ -186,7 +188,7 @@ def read_headers(paths: Sequence[Path]) -> tuple[StoredTensor, ...]:
     for path in paths:
         for tensor in read_header(path):
             if tensor.name in found:
-                raise BadInput(f"{path}: tensor {tensor.name} is in another of the files as well")
+                raise BadInput(f"{path}: tensor {_shown(tensor.name)} is in another of the files as well")
             found[tensor.name] = tensor
     return tuple(found.values())
 
@@ -216,7 +218,7 @@ def read_header(path: Path) -> list[StoredTensor]:
     for first, last, name in sorted(spans):
         if first != end:
             problem = "overlaps another" if first < end else "follows a hole"
-            raise BadInput(f"{path}: the header lies: tensor {name} {problem}")
+            raise BadInput(f"{path}: the header lies: tensor {_shown(name)} {problem}")
         end = last
     if 8 + length + end != size:
         word = "is truncated" if size < 8 + length + end else "is longer than its header says"
@@ -230,21 +232,27 @@ def _tensor(path: Path, name: str, entry: Any) -> tuple[StoredTensor, tuple[int,
         key for key in ("dtype", "shape", "data_offsets") if not isinstance(entry, dict) or key not in entry
     ]
     if lacking:
-        raise BadInput(f"{path}: tensor {name} has no {lacking[0]}")
+        raise BadInput(f"{path}: tensor {_shown(name)} has no {lacking[0]}")
     dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
     if not isinstance(dtype, str) or dtype not in BITS:
-        raise BadInput(f"{path}: tensor {name} has an unknown format {str(dtype)[:40]!r}")
-    if not _sizes(shape):
-        raise BadInput(f"{path}: tensor {name} has no valid shape")
+        raise BadInput(f"{path}: tensor {_shown(name)} has an unknown format {_shown(str(dtype))!r}")
+    if not _sizes(shape) or len(shape) > _MOST_DIMENSIONS:
+        raise BadInput(f"{path}: tensor {_shown(name)} has no valid shape")
     if not _sizes(offsets) or len(offsets) != 2:
-        raise BadInput(f"{path}: tensor {name} has no valid data_offsets")
+        raise BadInput(f"{path}: tensor {_shown(name)} has no valid data_offsets")
     bits = math.prod(shape) * BITS[dtype]
     if bits % 8 or bits // 8 != offsets[1] - offsets[0]:
         raise BadInput(
-            f"{path}: the header lies: tensor {name} ({dtype}, shape {shape}) cannot take "
-            f"{offsets[1] - offsets[0]:,} bytes"
+            f"{path}: the header lies: tensor {_shown(name)} ({dtype}, shape {_shown(str(shape))}) "
+            f"cannot take {offsets[1] - offsets[0]:,} bytes"
         )
     return StoredTensor(name, dtype, tuple(shape), BITS[dtype]), (offsets[0], offsets[1])
+
+
+def _shown(text: str) -> str:
+    """A name from a file, as an error line bears it: printable and short."""
+    words = "".join(letter if letter.isprintable() else "�" for letter in text)
+    return words if len(words) <= 80 else words[:79] + "…"
 
 
 def _sizes(value: Any) -> bool:
@@ -265,14 +273,16 @@ def _read_index(path: Path) -> tuple[tuple[StoredTensor, ...] | None, Declared |
     absent = [name for name in names if not path.with_name(name).exists()]
     if absent:
         if not _sizes([size]) or not size:
-            raise BadInput(f"{path}: shard {absent[0]} is not here, and the index declares no total_size")
+            raise BadInput(
+                f"{path}: shard {_shown(absent[0])} is not here, and the index declares no total_size"
+            )
         parameters = count if _sizes([count]) and count else None
         return None, Declared(size, parameters, len(absent)), ()
     tensors = read_headers([path.with_name(name) for name in names])
     held = {tensor.name for tensor in tensors}
     lost = next((name for name in weight_map if name not in held), None)
     if lost is not None:
-        raise BadInput(f"{path}: tensor {lost} is in none of the shards that are here")
+        raise BadInput(f"{path}: tensor {_shown(lost)} is in none of the shards that are here")
     notes = []
     actual = sum(math.prod(t.shape) * t.bits // 8 for t in tensors)
     if size is not None and size != actual:

@@ -3,6 +3,8 @@
 from fractions import Fraction
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpumem_tui.analysis.estimate.figures import Basis, Origin
 from gpumem_tui.analysis.estimate.plan import Model, Request, estimate
@@ -10,6 +12,11 @@ from gpumem_tui.analysis.estimate.shapes import read_config
 from gpumem_tui.errors import BadInput, UsageError
 
 GIB = 1 << 30
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
 LLAMA = {
     "num_hidden_layers": 32,
     "num_attention_heads": 32,
@@ -169,3 +176,29 @@ def test_keys_that_do_not_describe_a_cache_are_refused_where_one_is_asked_for(mo
 def test_a_config_without_the_keys_needs_options(config):
     with pytest.raises(UsageError, match="needs --layers"):
         cache(config)
+
+
+KEYS = (
+    *(
+        "num_hidden_layers",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "hidden_size",
+        "head_dim",
+        "layer_types",
+    ),
+    *("sliding_window", "use_sliding_window", "max_window_layers", "sliding_window_pattern", "multi_query"),
+    *("kv_lora_rank", "qk_rope_head_dim", "text_config", "torch_dtype", "dtype", "is_encoder_decoder"),
+    *("quantization_config", "max_position_embeddings", "attn_layer_period"),
+)
+
+
+@given(st.dictionaries(st.sampled_from(KEYS), values))
+def test_any_object_is_a_shape_or_one_clear_line(config):
+    try:
+        found = shape(LLAMA | config)
+    except BadInput as error:
+        assert str(error).isprintable()
+    else:
+        assert found.layers is None or found.layers.value > 0
+        assert found.window_layers is None or 0 < found.window_layers.value <= found.layers.value

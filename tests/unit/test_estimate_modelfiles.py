@@ -80,7 +80,7 @@ def test_any_bytes_are_a_header_or_one_clear_line(tmp_path_factory, content):
     try:
         read_header(path)
     except BadInput as error:
-        assert "\n" not in str(error)
+        assert str(error).isprintable()
 
 
 LIES = [
@@ -101,6 +101,8 @@ LIES = [
     ({"w": {"shape": [1], "data_offsets": [0, 4]}}, 4, "has no dtype"),
     ({"w": 5}, 4, "has no dtype"),
     ({"w": {"dtype": "F4", "shape": [3], "data_offsets": [0, 1]}}, 1, "the header lies"),
+    ({"w": {"dtype": "F32", "shape": [1] * 65, "data_offsets": [0, 4]}}, 4, "no valid shape"),
+    ({"w\n\x1b[31m" + "x" * 999: {"dtype": "F32", "shape": [1]}}, 4, "has no data_offsets"),
     (b"[]", 0, "not a JSON object"),
     (b"", 0, "not valid JSON"),
     (b"{" * 50, 0, "not valid JSON"),
@@ -119,7 +121,8 @@ def test_a_header_that_lies_is_refused(file, header, data, says):
 
     with pytest.raises(BadInput, match=says) as error:
         read_header(file)
-    assert "\n" not in str(error.value)
+    assert str(error.value).isprintable()
+    assert len(str(error.value)) < 400
 
 
 def test_a_header_longer_than_the_format_allows_is_not_read(file):

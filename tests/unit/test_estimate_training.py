@@ -248,6 +248,20 @@ def test_what_contradicts_itself_is_refused(options, error, says):
         training(**options)
 
 
+PACKED = (Stored("q.qweight", (64, 64), "I32", 32), Stored("q.scales", (64, 8), "F16", 16))
+
+
+def test_packed_integers_are_counted_in_bytes_and_never_trained_themselves():
+    model = Model(tensors=PACKED)
+    made = estimate(Request(model=model, train=True, lora_params=100))
+
+    assert sizes(made)["weights.I32"] == 64 * 64 * 4
+    assert made.inputs["parameters"].value == 64 * 8
+    assert any("the model has more" in note for note in made.notes)
+    with pytest.raises(UsageError, match="not trained themselves"):
+        estimate(Request(model=model, train=True))
+
+
 def test_targets_that_are_not_there_are_refused():
     with pytest.raises(BadInput, match="no unpacked matrix named nothing"):
         estimate(Request(train=True, lora_rank=8, lora_targets=("nothing",), model=Model(tensors=LLAMA)))

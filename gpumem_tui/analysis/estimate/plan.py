@@ -70,7 +70,7 @@ def estimate(request: Request) -> Estimate:
         inputs=_inputs(request, groups, cache, training, compute),
         lines=tuple(lines),
         omissions=tuple(_omissions(request, groups, shape, cache, training, compute)),
-        notes=tuple(_notes(request, shape, cache)),
+        notes=tuple(_notes(request, groups, shape, cache)),
         ranks=request.ranks or 1,
         split=request.tensor_parallel or 1,
         devices=request.device,
@@ -158,12 +158,24 @@ def _training(request: Request, groups: list[Group], compute: Input[Fraction]) -
     counted = [group for group in groups if group.parameters and group.count.value]
     if not counted:
         raise UsageError("--train needs the number of parameters: give --params or safetensors files")
+    if _packed(groups) and not (request.has("lora_params") or request.has("lora_rank")):
+        raise UsageError(
+            f"{request.model.tensors_path} holds packed integers, which are not trained themselves; "
+            "add adapters with --lora-params"
+        )
     count = sum(group.count.value for group in counted)
     bits = counted[0].bits
     if len({group.bits.value for group in counted}) > 1:
         mean = sum((g.count.value * g.bits.value for g in counted), Fraction(0)) / count
         bits = read(mean, f"{request.model.tensors_path}: mean of the stored formats")
     return resolve_training(request, counted[0].count.but(count), bits, compute)
+
+
+def _packed(groups: list[Group]) -> bool:
+    """Whether most bytes are integers: no model has buffers as large as its weights."""
+    integers = sum(bytes_of(g.count.value, g.bits.value) for g in groups if not g.parameters)
+    floats = sum(bytes_of(g.count.value, Fraction(g.stored_bits or 0)) for g in groups if g.parameters)
+    return integers > floats
 
 
 def _inputs(
@@ -265,8 +277,13 @@ def _without_cache(shape: ConfigShape, compute: Input[Fraction]) -> str:
     return f"{text}: {cache.token_bytes:,} bytes for each token of each sequence at {math.ceil(bits)} bits"
 
 
-def _notes(request: Request, shape: ConfigShape, cache: Cache | None) -> list[str]:
+def _notes(request: Request, groups: list[Group], shape: ConfigShape, cache: Cache | None) -> list[str]:
     notes = [*request.model.notes, *(shape.notes if cache is not None else ())]
+    if _packed(groups):
+        notes.append(
+            "most bytes are packed integers: the parameters that are counted are those in floating formats, "
+            "the model has more"
+        )
     if request.rounded:
         notes.append(
             "--params was given as a rounded name; a safetensors file has the exact count. "

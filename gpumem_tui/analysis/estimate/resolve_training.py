@@ -118,7 +118,7 @@ def _adapters(request: Request) -> tuple[list[Shape], Input[int]]:
     if not shapes:
         raise BadInput(
             f"{request.model.tensors_path} has no unpacked matrix named {', '.join(targets)}; "
-            "name the modules with --lora-targets"
+            "name the modules with --lora-targets, or give --lora-params"
         )
     count = sum(math.prod(shape) for shape in shapes)
     if request.lora_targets is None:

@@ -206,4 +206,4 @@ def _quantised(config: Mapping[str, Any]) -> str | None:
     if not isinstance(found, dict):
         return None
     method = found.get("quant_method")
-    return str(method)[:40] if method is not None else "a method without a name"
+    return shown(str(method)) if method is not None else "a method without a name"
