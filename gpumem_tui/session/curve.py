@@ -1,6 +1,6 @@
 """A bounded curve: raw points while they are few, folded to (low, high, last) where they grow old.
 
-Folding joins neighbours in time only; a gap stays a gap.
+Folding joins neighbours in time only: a gap stays a gap until a point is so wide that it hardly is one.
 """
 
 from array import array
@@ -12,7 +12,7 @@ POINTS = 2048
 """A curve never holds more points than this."""
 
 GAP_NS = 2_000_000_000
-"""Points further apart than this are never folded into one, unless they were already wider."""
+"""Points further apart than this are not folded into one, unless they are themselves half as wide."""
 
 
 class Curve:

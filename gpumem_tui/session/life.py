@@ -3,6 +3,7 @@
 from gpumem_tui import records
 from gpumem_tui.agent import wire
 from gpumem_tui.analysis.state import Life
+from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.records import Header
 from gpumem_tui.records.ending import Ending
 
@@ -42,14 +43,15 @@ class KeeperModel:
 class RunLife:
     """How far the whole run has come. ``here``: the recording is of this boot of this machine."""
 
-    def __init__(self, boot: str | None) -> None:
-        self.here = boot is not None and boot == wire.boot_id()
+    def __init__(self, file: RunFile) -> None:
+        self.here = file.boot is not None and file.boot == wire.boot_id()
+        self._first = (file.keeper_pid, file.keeper_ticks)
         self.keepers: dict[tuple[int, int | None], KeeperModel] = {}
 
     def keeper_life(self) -> Life:
         """Of all keepers together."""
         if not self.keepers:
-            return Life.STARTING
+            return Life.STARTING if self.here and is_alive(*self._first) else Life.LOST
         if all(keeper.exit is not None for keeper in self.keepers.values()):
             return Life.ENDED
         if not self.here:

@@ -52,7 +52,7 @@ class Recording:
         self._driver_who: Who = (0, None)
         self._ranks: dict[Who, RankModel] = {}
         self._rings: dict[Who, str] = {}
-        self._life = RunLife(self.file.boot)
+        self._life = RunLife(self.file)
         self._happenings = Happenings()
         self._last_ns = self.file.t_ns
         self._health = Health()
