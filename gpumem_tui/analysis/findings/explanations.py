@@ -271,7 +271,7 @@ def thin(view: View, missing: tuple[str, ...]) -> Finding:
         Verdict.UNKNOWN,
         Strength.UNDECIDED,
         f"not decided by this text: {', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing",
-        (*basis(view.s), *hint(view.s)),
+        (*basis(view.s), *rounding(view.s), *hint(view.s)),
         check="run it once more with gpumem-tui run: it keeps the figures of that moment",
         missing=missing,
     )
@@ -284,7 +284,13 @@ def together(view: View) -> Finding:
         Verdict.UNKNOWN,
         Strength.UNDECIDED,
         "several shares fill the card together, and none of them alone explains the failure",
-        (*basis(view.s), *figure("not reserved and not free", view.unnamed), *trap(view), *hint(view.s)),
+        (
+            *basis(view.s),
+            *figure("not reserved and not free", view.unnamed),
+            *trap(view),
+            *rounding(view.s),
+            *hint(view.s),
+        ),
         check="run it once more with gpumem-tui run: it shows which share grew",
         missing=missing or ("which share grew last",),
     )

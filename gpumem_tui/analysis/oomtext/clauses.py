@@ -136,12 +136,14 @@ def _named(text: str, start: int) -> bool:
 def _clauses_after(text: str, at: int) -> tuple[Fields, int]:
     fields: Fields = {}
     holders: list[Holder] = []
+    last = 0
     while True:
-        match = _next_clause(text, at)
-        if match is None and (between := _BETWEEN.match(text, at)):
-            match = _next_clause(text, between.end())
-        if match is None:
+        found = _next_clause(text, at, last)
+        if found is None and (between := _BETWEEN.match(text, at)):
+            found = _next_clause(text, between.end(), last)
+        if found is None:
             break
+        last, match = found
         at = match.end()
         _take(match.groupdict(), fields, holders)
     if holders:
@@ -149,10 +151,11 @@ def _clauses_after(text: str, at: int) -> tuple[Fields, int]:
     return fields, at
 
 
-def _next_clause(text: str, at: int) -> re.Match[str] | None:
-    for pattern in _CLAUSES:
-        if match := pattern.match(text, at):
-            return match
+def _next_clause(text: str, at: int, last: int) -> tuple[int, re.Match[str]] | None:
+    """The clause at this place; those that usually follow the last one are tried first."""
+    for index in (*range(last, len(_CLAUSES)), *range(last)):
+        if match := _CLAUSES[index].match(text, at):
+            return index, match
     return None
 
 
@@ -189,7 +192,7 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
         r"|Unabletoallocate(?P<size>" + SIZE + r")foranarray|\[Errno12\]Cannotallocatememory")),
     (Family.SHARED_MEMORY, True, re.compile(
         r"DataLoaderworker\(pid(?:\(s\))?(?P<pid>\d{1,10})\)iskilledbysignal:Buserror"
-        r"|buserrorencounteredinworker|outofsharedmemory")),
+        r"|buserrorencounteredinworker")),
     (Family.HOST_KILL, False, re.compile(
         r"DataLoaderworker\(pid(?:\(s\))?(?P<pid>\d{1,10})\)iskilledbysignal:Killed")),
     (Family.HOST_KILL, True, re.compile(
@@ -208,6 +211,7 @@ def outside_messages(text: str) -> list[Match]:
         for match in pattern.finditer(text):
             groups = {name: value for name, value in match.groupdict().items() if value is not None}
             fields: Fields = {}
+            end = match.end()
             if "backend" in groups:
                 fields["backend"] = groups["backend"]
             if pid := groups.get("pid"):
@@ -220,7 +224,8 @@ def outside_messages(text: str) -> list[Match]:
                 fields["call"] = groups["call"]
                 if family is Family.LIBRARY and (call := _CALL.match(text, match.end())):
                     fields["call"] = f"{groups['call']} in {call[1]}"
-            found.append(Match(family, match.start(), match.end(), fields, certain))
+                    end = call.end()
+            found.append(Match(family, match.start(), end, fields, certain))
     return found
 
 

@@ -60,7 +60,7 @@ _STAMP = re.compile(
 )
 _LEVEL = re.compile(
     r"\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?=[\s:|\]-])[ :|-]{0,4}"
-    r"(?:\[[\w./-]{1,80}:\d{1,6}\]\s?)?"
+    r"|\[[\w./-]{1,80}\.\w{1,4}:\d{1,6}\]\s?"
 )
 _REPEATED = re.compile(r"\[repeated \d+x across cluster\]")
 _BOX = re.compile(r"[\u2500-\u257f\u2580-\u259f]")

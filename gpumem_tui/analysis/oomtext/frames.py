@@ -66,6 +66,7 @@ _RULES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("load", re.compile(
         r"\t(?:load_state_dict|_load_state_dict|from_pretrained|_load_pretrained_model|load_checkpoint|load_model"
         r"|load_weights|_load_weights|get_model|restore|_rebuild_tensor\w*|restore_location|_cuda_deserialize)\t"
+        r"|torch/nn/modules/module\.py\t(?:to|cuda|_apply|convert)\t"
         r"|torch\.load\(|\.load_state_dict\(|from_pretrained\("
         r"|(?:model|net|module|pipe|pipeline)\w*\.(?:to|cuda|half|float|bfloat16)\(")),
     ("eval", re.compile(
@@ -87,6 +88,11 @@ REACH = 8
 """A message further than so many lines behind its last frame is not that traceback's."""
 
 
+def may_be_frame(line: str) -> bool:
+    """A quick look: whether a line could be a frame at all."""
+    return ".py" in line or 'File "' in line or "Cell In" in line or "File " in line or "<ipython" in line
+
+
 def frames_of(lines: Sequence[str]) -> list[Frame]:
     """Frames of the traceback that ends in the last of these lines, outermost first."""
     start = 0
@@ -98,8 +104,10 @@ def frames_of(lines: Sequence[str]) -> list[Frame]:
             start = at + 1
             break
     found: list[Frame] = []
-    last = 0
+    last = -REACH
     for at in range(start, len(lines)):
+        if not may_be_frame(lines[at]):
+            continue
         for pattern in _FRAMES:
             if match := pattern.match(lines[at]):
                 parts = match.groupdict()

@@ -6,6 +6,7 @@ longer than :data:`LINE_BYTES` are read in pieces, a stretch is at most
 may need.
 """
 
+import functools
 from collections import deque
 from collections.abc import Iterable
 
@@ -20,55 +21,90 @@ WINDOW_LINES = 600
 AFTER_LINES = 40
 """A stretch ends so many lines after the last line that may matter."""
 BEFORE_LINES = 200
-_WRAPPED = 3
+_WRAPPED = 4
 """How many lines before its first certain word a wrapped message may begin."""
 _GATE_BYTES = 64 << 10
+_NO_BREAK_SPACE = "\u00a0".encode()
 
-MARKS = (
-    b"ut of mem",
-    b"OutOfMem",
-    b"of memory",
-    b"ried to all",
-    b"to allocate",
-    b"otal cap",
-    b"is allocated by",
-    b"reserved by",
-    b"reserved in",
-    b" allocated",
-    b"memory in use",
-    b"allocation",
+GATE = (
+    b"emory",
+    b"EMORY",
+    b"llocat",
+    b"bad_alloc",
     b"oom",
     b"OOM",
     b"illed",
-    b"bad_alloc",
-    b"us error",
-    b"shared memory",
     b"_STATUS_",
-    b"cuDNN alg",
-    b"find an engine",
+    b"cuDNN",
+    b"ble to find",
+    b"n engine",
+    b"te this comp",
     b"NCCL",
     b"nccl",
-    b"uda error",
-    b"uda failure",
-    b"NVML_SUCCESS",
-    b"omitting per",
-    b"MemoryAlloc",
-    b"OF_MEMORY",
-    b"MemoryError",
-    b"OutOfMemory",
+    b"NVML_",
     b"SIGTERM",
-    b"SIGKILL",
     b"exitcode",
     b"Root Cause",
     b"ode 137",
     b"Code:",
+    b" peer",
+)
+"""A block without any of these holds nothing that matters, and is passed over whole."""
+
+MARKS = (
+    b"ut of mem",
+    b"of memory",
+    b"OutOfMem",
+    b"OF_MEMORY",
+    b"MemoryAlloc",
+    b"MemoryError",
+    b"ried to all",
+    b"to allocate",
+    b"allocate memory",
+    b"ready allocated",
+    b"otal cap",
+    b"reserved in total",
+    b"allocated by PyT",
+    b"unallocated",
+    b"memory in use",
+    b"shared memory",
+    b"llocation on dev",
+    b"exceed allowed",
+    b"allocation failed",
+    b"mapping failed",
+    b"reemptively rej",
+    b"omitting per",
+    b"bad_alloc",
+    b"oom-kill",
+    b"oom_kill",
+    b"OOM",
+    b"illed",
+    b"us error",
+    b"BLAS_STATUS_",
+    b"CUDNN_STATUS_",
+    b"cuDNN alg",
+    b"unable to find",
+    b"n engine",
+    b"te this comp",
+    b"NVML_SUCCESS",
+    b"handled cuda",
+    b"handledCuda",
+    b"uda failure",
+    b"CUDA calloc",
+    b"ncclRemoteError",
+    b"NCCL comm",
+    b"NCCL oper",
+    b"Watchdog caught",
+    b"network error",
     b"by peer",
     b"by remote peer",
-    b"Watchdog",
-    b"network error",
-    b"allocate memory",
+    b"SIGTERM",
+    b"exitcode",
+    b"Root Cause",
+    b"ode 137",
+    b"Code:",
 )
-"""Bytes of which every message that matters shows at least one, even hard-wrapped."""
+"""A line that matters, or that a hard-wrapped one is part of, shows one of these."""
 
 _Piece = tuple[int, int, bytes]
 """Position among all pieces, number of the line, bytes."""
@@ -87,19 +123,21 @@ class Scanner:
         self._quiet = 0
         self._done_until = 0
         self._at = 0
+        self._ended = True
 
     def feed(self, block: bytes) -> None:
         """The next bytes of the log."""
         self._bytes += len(block)
+        self._ended = block.endswith(b"\n") if block else self._ended
         for start in range(0, len(block), _GATE_BYTES):
-            self._gate(block[start : start + _GATE_BYTES])
+            self._gate(block[start : start + _GATE_BYTES].replace(_NO_BREAK_SPACE, b" "))
 
     def finish(self) -> Reading:
         """The end of the log has come: what it says."""
         rest, self._rest = self._rest, b""
-        lines = self._line - (0 if rest else 1)
+        lines = self._line - (1 if self._ended else 0)
         if rest:
-            self._take(rest, _marked(rest), ends=True)
+            self._take(rest, bool(_hits(rest)), ends=True)
         self._close(at_end=True)
         return self._gathering.reading(lines=lines, size_bytes=self._bytes)
 
@@ -112,11 +150,18 @@ class Scanner:
         if not cut:
             cut = len(block) - len(block) % LINE_BYTES
         whole, self._rest = block[:cut], block[cut:]
-        if not self._open and not _marked(whole):
+        if not self._open and not any(word in whole for word in GATE):
             self._skip(whole)
             return
-        for line in whole.splitlines(keepends=True) if b"\r" not in whole else _lines(whole):
-            self._take(line, _marked(line), ends=line.endswith(b"\n"))
+        hits = [*_hits(whole), len(whole)]
+        end = hit = 0
+        for line in whole.split(b"\n"):
+            end += len(line) + 1
+            marked = hits[hit] < min(end, len(whole))
+            while hits[hit] < min(end, len(whole)):
+                hit += 1
+            if end <= len(whole) or line:
+                self._take(line, marked, ends=end <= len(whole))
 
     def _skip(self, whole: bytes) -> None:
         """Nothing here matters; its last lines are kept, for a traceback that begins in them."""
@@ -130,7 +175,7 @@ class Scanner:
     def _take(self, line: bytes, marked: bool, *, ends: bool) -> None:
         for start in range(0, max(1, len(line)), LINE_BYTES):
             piece = line[start : start + LINE_BYTES]
-            self._piece(piece, marked if len(line) <= LINE_BYTES else _marked(piece))
+            self._piece(piece, marked if len(line) <= LINE_BYTES else bool(_hits(piece)))
         self._line += ends
 
     def _piece(self, piece: bytes, marked: bool) -> None:
@@ -154,7 +199,7 @@ class Scanner:
         """Read the stretch. Cut in its middle, what begins in its last lines is left to the next."""
         if not self._open:
             return
-        before = _segments(self._before)
+        before = functools.cache(functools.partial(_segments, tuple(self._before)))
         parts = _segments(self._open)
         until = self._open[-1][0] if at_end else self._open[-AFTER_LINES][0] - 1
         self._gathering.add(read_window(before, parts), after=self._done_until, until=until)
@@ -167,15 +212,15 @@ class Scanner:
             self._open = self._open[-AFTER_LINES:]
 
 
-def _marked(block: bytes) -> bool:
-    return any(mark in block for mark in MARKS)
-
-
-def _lines(whole: bytes) -> list[bytes]:
-    r"""Lines with their \n; a \r within a line is no end of it."""
-    found = [line + b"\n" for line in whole.split(b"\n")]
-    last = found.pop()[:-1]
-    return [*found, last] if last else found
+def _hits(block: bytes) -> list[int]:
+    """Where marks stand, in order."""
+    found = []
+    for mark in MARKS:
+        at = block.find(mark)
+        while at >= 0:
+            found.append(at)
+            at = block.find(mark, at + len(mark))
+    return sorted(found)
 
 
 def _segments(lines: Iterable[_Piece]) -> list[Segment]:

@@ -6,14 +6,14 @@ wraps are read each on its own, and says on which line everything found begins.
 
 import bisect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gpumem_tui.analysis.oomtext import clauses, ends, frames
 from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, readable, squeeze
-from gpumem_tui.analysis.oomtext.facts import Aftermath, Family, OomFailure, RootCause
+from gpumem_tui.analysis.oomtext.facts import HOST, Aftermath, Family, OomFailure, RootCause
 
 FRAMES_BACK = 220
 """How many segments before a message may belong to its traceback."""
@@ -94,21 +94,21 @@ def _shared_prefix(before: str, text: str) -> int:
     return 0
 
 
-def read_window(before: Sequence[Segment], parts: Sequence[Segment]) -> Found:
-    """All that is said in ``parts``; ``before`` is looked at for tracebacks only."""
-    failures: dict[tuple[int, int, Family], tuple[int, OomFailure]] = {}
+def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment]) -> Found:
+    """All that is said in ``parts``; ``before`` is asked for only where a traceback may begin in it."""
+    failures: dict[tuple[int, int], tuple[tuple[int, int], OomFailure]] = {}
     others: dict[tuple[int, int], Item] = {}
     no_list = False
-    everything = [*before, *parts]
     for voice in _voices(parts):
         for match in (*clauses.allocator_messages(voice.text), *clauses.outside_messages(voice.text)):
             index, column = voice.part_at(match.start)
             part = voice.parts[index]
-            place = (part.at, column, match.family)
-            if place in failures and failures[place][0] >= len(match.fields):
+            place = (part.at, column)
+            told = (len(match.fields), match.end - match.start)
+            if place in failures and failures[place][0] >= told:
                 continue
             shown = _excerpt(voice.parts[index : index + 3])
-            failures[place] = len(match.fields), _failure(match, part, shown, everything)
+            failures[place] = told, _failure(match, part, shown, before, parts)
         for hit in clauses.PRESSURE.finditer(voice.text):
             index, column = voice.part_at(hit.start())
             part = voice.parts[index]
@@ -121,7 +121,7 @@ def read_window(before: Sequence[Segment], parts: Sequence[Segment]) -> Found:
             )
         no_list |= clauses.NO_PROCESS_LIST.search(voice.text) is not None
     items: list[tuple[int, int, Item]] = [
-        (at, column, failure) for (at, column, _), (_, failure) in failures.items()
+        (at, column, failure) for (at, column), (_, failure) in failures.items()
     ]
     items += [(at, column, other) for (at, column), other in others.items()]
     for part in parts:
@@ -131,7 +131,7 @@ def read_window(before: Sequence[Segment], parts: Sequence[Segment]) -> Found:
             items.append((part.at, 0, kill))
         if ends.is_memory_error(part):
             match = clauses.Match(Family.HOST_ALLOCATION, 0, 0, {})
-            items.append((part.at, 0, _failure(match, part, readable(part.text), everything)))
+            items.append((part.at, 0, _failure(match, part, readable(part.text), before, parts)))
     items.sort(key=lambda item: item[:2])
     return Found([(at, item) for at, _, item in items], no_list)
 
@@ -149,13 +149,17 @@ def _voices(parts: Sequence[Segment]) -> list[_Voice]:
     return voices
 
 
-def _failure(match: clauses.Match, part: Segment, shown: str, everything: Sequence[Segment]) -> OomFailure:
-    end = bisect.bisect_right(everything, part.at, key=lambda segment: segment.at)
-    nearby = everything[max(0, end - FRAMES_BACK) : end]
-    lines = [segment.text for segment in nearby if segment.source in (part.source, NOBODY)]
-    told = frames.tell(frames.frames_of(lines))
+def _failure(
+    match: clauses.Match,
+    part: Segment,
+    shown: str,
+    before: Callable[[], Sequence[Segment]],
+    parts: Sequence[Segment],
+) -> OomFailure:
+    told = frames.tell(_frames(part, before, parts))
     source = part.source
-    values = {"pid": source.pid, **match.fields}
+    # of a host failure the pid is the one that was killed, not the one that tells
+    values = match.fields if match.family in HOST else {"pid": source.pid, **match.fields}
     return OomFailure(
         family=match.family,
         certain=match.certain,
@@ -172,3 +176,15 @@ def _failure(match: clauses.Match, part: Segment, shown: str, everything: Sequen
         first_optimizer_step=told.first_optimizer_step,
         **values,  # type: ignore[arg-type]
     )
+
+
+def _frames(
+    part: Segment, before: Callable[[], Sequence[Segment]], parts: Sequence[Segment]
+) -> list[frames.Frame]:
+    """Frames of the traceback that ends at this segment, as its source said it."""
+    end = bisect.bisect_right(parts, part.at, key=lambda segment: segment.at)
+    nearby = parts[max(0, end - FRAMES_BACK) : end]
+    if len(nearby) < FRAMES_BACK:
+        nearby = [*before()[len(nearby) - FRAMES_BACK :], *nearby]
+    lines = [segment.text for segment in nearby if segment.source in (part.source, NOBODY)]
+    return frames.frames_of(lines) if any(map(frames.may_be_frame, lines[-frames.REACH - 1 :])) else []
