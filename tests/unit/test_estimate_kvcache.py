@@ -118,6 +118,22 @@ def test_offloading_leaves_two_layers_on_the_device():
     assert made.inputs["kv_resident_layers"].origin is Origin.ASSUMED
 
 
+def test_layers_that_keep_everything_are_resident_before_those_with_a_window():
+    made = cache(**EIGHT_B, window=1024, window_layers=16, kv_offload=True, kv_resident_layers=17)
+
+    assert made.device_bytes == 16 * GIB // 32 + 1 * GIB // 32 // 8
+
+
+def test_a_tail_longer_than_the_sequence_leaves_nothing_to_quantise():
+    made = cache(
+        **{**EIGHT_B, "tokens": 100, "kv_bits": Fraction(4)},
+        kv_residual_tokens=128,
+        compute_bits=Fraction(16),
+    )
+
+    assert [line.bytes for line in made.lines] == [0, 100 * (GIB // 8192)]
+
+
 def test_whole_pages_of_a_common_prefix_are_held_once():
     made = cache(**EIGHT_B, sequences=4, page_tokens=16, shared_prefix=1000)
     shared = 1000 // 16

@@ -4,11 +4,13 @@ import json
 import math
 import os
 import struct
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpumem_tui.analysis.estimate.figures import Place
 from gpumem_tui.analysis.estimate.plan import Model, Request, estimate
 from gpumem_tui.errors import BadInput
 from gpumem_tui.sources.modelfiles import BITS, MOST_HEADER_BYTES, read_header, read_json_object, read_model
@@ -139,6 +141,22 @@ def test_a_pointer_of_git_lfs_is_named_as_such(tmp_path, name):
 
     with pytest.raises(BadInput, match="git lfs pull"):
         read_model([str(path)])
+
+
+def test_tensors_may_be_declared_in_any_order(file):
+    entries = list(header_of({"a": ("F32", [2]), "b": ("I8", [3])}).items())
+    write(file, dict(reversed(entries)))
+
+    assert [tensor.name for tensor in read_header(file)] == ["b", "a"]
+
+
+def test_a_narrower_format_than_stored_is_an_assumption_about_every_tensor(file):
+    write(file, ONE)
+    (line,) = estimate(Request(bits=Fraction(4), model=Model(tensors=read_header(file)))).at(Place.DEVICE)
+
+    assert line.bytes == 3
+    assert line.basis.value == "assumed"
+    assert any("keep embeddings and norms" in note for note in line.notes)
 
 
 def test_metadata_is_no_tensor(file):

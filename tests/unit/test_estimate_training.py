@@ -134,6 +134,10 @@ def test_adafactor_keeps_a_row_and_a_column_for_each_matrix():
     assert sizes(made)["optimizer"] == 2 * (matrices + 2 * 64)
 
 
+def test_factored_states_of_a_stack_of_matrices_are_the_edges_of_each():
+    assert factored_values([(5, 2, 3)]) == 5 * (2 + 3)
+
+
 @given(st.lists(st.tuples(st.integers(1, 50), st.integers(1, 50)), max_size=6))
 def test_factored_states_of_matrices_are_their_edges(shapes):
     assert factored_values(shapes) == sum(rows + columns for rows, columns in shapes)
