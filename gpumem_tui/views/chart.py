@@ -22,6 +22,9 @@ SECOND_NS = 1_000_000_000
 SPANS_S = (60, 300, 900, 3600, 21600, 0)
 """Lengths of the window that a key steps through, in seconds; 0 is the whole run."""
 
+_SHORTEST_S = 60
+"""A window is at least this long, in seconds: a run's first seconds do not fill the chart."""
+
 _COLUMN_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 _GUTTER = 8
 
@@ -44,12 +47,14 @@ class Window(NamedTuple):
 def window(started_ns: int, now_ns: int, columns: int, span_s: int) -> Window:
     """A window of about ``span_s`` seconds (0: the whole run) that holds ``now_ns``.
 
-    Its columns are whole, readable numbers of seconds, and its start only moves by
-    a quarter of the window.
+    A run shorter than that is shown whole, on a minute at least. Columns are whole,
+    readable numbers of seconds, so that they widen a few times only while a run grows;
+    the start only moves by a quarter of the window.
     """
     columns = max(1, columns)
     elapsed = max(0, now_ns - started_ns)
-    seconds = span_s or elapsed / SECOND_NS * 1.001 + 1
+    whole = max(_SHORTEST_S, elapsed / SECOND_NS * 1.001 + 1)
+    seconds = min(span_s, whole) if span_s else whole
     column_s = next((s for s in _COLUMN_S if s * columns >= seconds), None)
     if column_s is None:
         column_s = -(-int(seconds + 1) // (86400 * columns)) * 86400

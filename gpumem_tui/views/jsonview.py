@@ -1,6 +1,6 @@
 """A run as JSON, for scripts: ``attach --once --json``. The schema is this module's promise.
 
-``{"gpumem_tui": 1, "run": {…}, "devices": […], "ranks": […], "processes": […],
+``{"gpumem_tui": 1, "run": {…}, "devices": […], "ranks": […], "phases": […], "processes": […],
 "events": […], "host": {…} | null, "health": {…}}``
 
 - Sizes are raw bytes in fields ending in ``_bytes``; times are nanoseconds of the
@@ -9,7 +9,19 @@
   "basis": "observed" | "computed" | "assumed", "t_ns": n | null, "detail": text | null}``.
   Exactly one of bytes and reason is null: missing is never 0.
 - ``ledger.terms`` are every known and unknown part of a card, one for each holder; those
-  with bytes sum to ``ledger.total`` wherever that is known.
+  with bytes sum to ``ledger.total`` wherever that is known. A rank whose allocator cannot be
+  read has ``used``, the driver's figure, beside its missing allocated, cached and outside.
+- ``run.moment`` says what the ledgers of an ended run show, ``run.moment_ns`` when that was.
+- ``phases`` are finished spans by process, phase, name, device and cold (the first span) or
+  warm (all later ones): ``{"pid": n, "rank": n | null, "phase": text, "name": text,
+  "ordinal": CUDA's number of the device, "cold": bool, "count": spans, "errors": spans,
+  "duration_ns": median, "start_allocated_bytes": n | null, "start_reserved_bytes",
+  "peak_allocated_bytes", "peak_reserved_bytes", "exact": false where the peaks are lower
+  bounds, "end_allocated_bytes", "end_reserved_bytes", "last_ns": end of the latest span}``.
+  Start and end are of the latest span, peaks are maxima over all of them.
+- ``ranks[].composition`` is what allocated was made of at the end of a step, for each device;
+  lower bounds where ``complete`` is false. ``ranks[].inputs`` are the tensors that entered
+  root modules.
 - Fields may be added; none is renamed, removed or given another meaning within a version.
 """
 
@@ -42,6 +54,8 @@ def document(state: RunState) -> dict[str, Any]:
             "started_wall_ns": facts.started_wall_ns,
             "started_ns": facts.started_ns,
             "ended_ns": facts.ended_ns,
+            "moment": facts.moment,
+            "moment_ns": facts.moment_ns,
             "interactive": facts.interactive,
             "simulated": facts.simulated,
             "assumptions": dict(facts.assumptions),
@@ -53,6 +67,7 @@ def document(state: RunState) -> dict[str, Any]:
         "driver_reason": None if state.driver_reason is None else state.driver_reason.value,
         "devices": [_device(device) for device in state.devices],
         "ranks": [_rank(rank) for rank in state.ranks],
+        "phases": [msgspec.to_builtins(row) for row in state.phases],
         "processes": [_process(row) for row in state.processes],
         "events": [msgspec.to_builtins(event) for event in state.events],
         "host": None if state.host is None else msgspec.to_builtins(state.host),
@@ -88,6 +103,8 @@ def _ledger(ledger: Ledger) -> dict[str, Any]:
         holder: dict[str, Any] = {"pid": share.pid, "rank": share.rank}
         holder |= {"skew_ns": share.skew_ns, "skewed": share.skewed}
         ours = {"allocated": share.allocated, "cached": share.cached, "outside": share.outside}
+        if share.opaque:
+            ours["used"] = share.used
         terms.extend({"term": name, **holder, **_figure(term)} for name, term in ours.items())
     for other in ledger.others:
         holder = {"pid": other.pid, "name": other.name, "user": other.user, "kind": other.kind}

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from gpumem_tui import units
 from gpumem_tui.analysis.state import DeviceState, RunState
-from gpumem_tui.views import present
+from gpumem_tui.views import holders, present
 from gpumem_tui.views.bar import bar
-from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, right
+from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, line_width, right
 
 FULL, COMPACT = "full", "compact"
 
@@ -19,6 +19,7 @@ _FIGURE = 7
 
 _SHORT = dict(zip(TERMS, ("alloc", "cache", "outs", "other", "driv", "unatt", "free"), strict=True))
 _LONG = dict(zip(TERMS, ("alloc", "cached", "outside", "others", "driver", "unattr", "free"), strict=True))
+_SHORT["opaque"] = _LONG["opaque"] = "used"
 
 
 def rule(title: str, cells: int, remark: str = "", *, focused: bool = False) -> Line:
@@ -29,14 +30,20 @@ def rule(title: str, cells: int, remark: str = "", *, focused: bool = False) -> 
     return ends(start, end, cells, "─")
 
 
-def header(state: RunState, cells: int) -> Line:
-    """The first line: which run, how far, where; SIMULATED or RECORDED at its right end."""
+def header(state: RunState, cells: int, *, moment: bool = False) -> Line:
+    """The first line: which run, how far, where; SIMULATED or RECORDED at its right end.
+
+    With ``moment``, an ended run's ledgers say of when they are, where there is room.
+    """
     facts = state.facts
     role = "failure" if facts.exit_code not in (None, 0) else present.life_role(facts.life)
     start = [Span(f" {clean(facts.run)}", "strong"), Span("  "), Span(present.run_sentence(state), role)]
-    if facts.host:
-        start.append(Span(f"  on {clean(facts.host)}", "dim"))
     word = present.badge(facts)
+    told = present.moment_sentence(facts) if moment else ""
+    if told and line_width((*start, Span(f"   {told}"), Span(f" {word} "))) < cells:
+        start.append(Span(f"  {told}", "remark"))
+    elif facts.host:
+        start.append(Span(f"  on {clean(facts.host)}", "dim"))
     if not word:
         return (
             ends(start, (Span(clean(" ".join(facts.command)) + " ", "dim"),), cells)
@@ -52,7 +59,7 @@ def devices_full(state: RunState, cells: int, selected: int | None = None) -> li
 
 
 def device_block(device: DeviceState, state: RunState, cells: int, selected: bool = False) -> list[Line]:
-    """One device: title with usage, the ledger bar, its seven terms and what must be known about them."""
+    """One device: title with usage, the ledger bar, its terms and what must be known about them."""
     terms = present.device_terms(device, state)
     usage = present.device_usage(device)
     mark = Span("▸ ", "focus") if selected else Span("──", "rule")
@@ -73,8 +80,8 @@ def device_block(device: DeviceState, state: RunState, cells: int, selected: boo
 
 
 def term_rows(terms: Sequence[present.TermView], cells: int) -> list[Line]:
-    """Glyph, name and figure of every term, in aligned columns: all in one row, or four, two, one."""
-    for per_row in (len(terms), 4, 2, 1):
+    """Glyph, name and figure of every term, in aligned columns: all in one row, or fewer."""
+    for per_row in (len(terms), 4, 3, 2, 1):
         names = [max(len(term.label) for term in terms[column::per_row]) for column in range(per_row)]
         if sum(names) + per_row * (_FIGURE + 4) <= cells:
             break
@@ -102,20 +109,35 @@ def devices_compact(state: RunState, cells: int, selected: int | None = None) ->
     """Devices as a table of one row each, with a head that names the terms by glyph."""
     column = 7 if cells < 100 else 9
     names = _SHORT if cells < 100 else _LONG
-    numbers = column * len(TERMS)
+    keys = _keys(state)
+    numbers = column * len(keys)
     room = cells - numbers - 5
     head = [Span(" GPU" if room >= 8 else " GP", "dim")]
     head.append(Span(" " * max(0, room), "dim"))
     head.append(Span(" ", "dim"))
-    for key in TERMS:
+    for key in keys:
         name = names[key]
         head += [Span(" " * (column - 1 - len(name))), Span(TEXTURE[key], key), Span(name, "dim")]
-    rows = [_compact_row(device, state, cells, room, column, selected) for device in state.devices]
+    rows = [_compact_row(device, state, cells, room, column, keys, selected) for device in state.devices]
     return [[fit(head, cells)], *([row] for row in rows)]
 
 
+def _keys(state: RunState) -> tuple[str, ...]:
+    """The terms of the table: those of every card, and *used* where an allocator cannot be read."""
+    if not any(share.opaque for device in state.devices for share in device.ledger.ranks):
+        return TERMS
+    after = TERMS.index("outside") + 1
+    return (*TERMS[:after], "opaque", *TERMS[after:])
+
+
 def _compact_row(
-    device: DeviceState, state: RunState, cells: int, room: int, column: int, selected: int | None
+    device: DeviceState,
+    state: RunState,
+    cells: int,
+    room: int,
+    column: int,
+    keys: Sequence[str],
+    selected: int | None,
 ) -> Line:
     terms = present.device_terms(device, state)
     total, _ = present.device_total(device)
@@ -125,14 +147,18 @@ def _compact_row(
     ]
     if room > 0:
         spans += bar([(term.key, term.bytes) for term in terms], total, room)
-    for term in terms:
-        spans.append(Span(right(term.figure, column), _figure_role(term)))
+    by_key = {term.key: term for term in terms}
+    for key in keys:
+        if key in by_key:
+            spans.append(Span(right(by_key[key].figure, column), _figure_role(by_key[key])))
+        else:
+            spans.append(Span(" " * column))
     return fit(spans, cells)
 
 
 def rank_lines(state: RunState, cells: int) -> list[Line]:
     """One line for each rank: where, step, counters, phase, remarks."""
-    rows = present.rank_rows(state)
+    rows = holders.rank_rows(state)
     if not rows:
         waiting = "no process of this run has used PyTorch yet" if state.facts.ended_ns is None else "none"
         return [fit((Span(f"   {waiting}", "dim"),), cells)]
@@ -164,7 +190,7 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
 
 def process_lines(state: RunState, cells: int) -> list[Line]:
     """One line for each process on a card: ours by rank, everybody else by user."""
-    rows = present.process_rows(state)
+    rows = holders.process_rows(state)
     if not rows:
         why = state.driver_reason.value if state.driver_reason is not None else "none that the driver names"
         return [fit((Span(f"   {why}", "dim"),), cells)]
@@ -189,13 +215,19 @@ def process_lines(state: RunState, cells: int) -> list[Line]:
     return lines
 
 
-def event_lines(state: RunState, cells: int) -> list[Line]:
-    """Notes on the recording first, then events, the latest on top."""
+def event_lines(state: RunState, cells: int, *, moment: bool = True) -> list[Line]:
+    """Notes on the recording first, then events, the latest on top.
+
+    ``moment``: also of when an ended run's ledgers are, where the header has no room for it.
+    """
     lines = [fit((Span(f"   {text}", role),), cells) for role, text in present.run_notes(state)]
+    told = present.moment_sentence(state.facts) if moment else ""
+    if told:
+        lines.append(fit((Span(f"   {told}", "remark"),), cells))
     for event in reversed(state.events):
-        moment = present.wall_clock(state.facts, event.t_ns)
+        at = present.wall_clock(state.facts, event.t_ns)
         spans = (
-            Span(f"   {moment}  ", "dim"),
+            Span(f"   {at}  ", "dim"),
             Span(present.event_sentence(event), present.event_role(event)),
         )
         lines.append(fit(spans, cells))

@@ -1,13 +1,14 @@
 """A run as plain text: what ``attach --once`` and a run without a terminal print.
 
-Every term of every ledger with its source and age, ranks, processes, latest events.
-Owns the order of the parts; the parts themselves are ``panels``.
+Every term of every ledger with its source and age, ranks, phases, what allocated is made
+of, inputs, processes, latest events. Owns the order of the parts; the parts themselves
+are ``panels`` and ``phasepanels``.
 """
 
 from gpumem_tui import units
 from gpumem_tui.analysis.ledger import Basis
 from gpumem_tui.analysis.state import DeviceState, RunState
-from gpumem_tui.views import panels, present
+from gpumem_tui.views import panels, phasepanels, phases, present
 from gpumem_tui.views.bar import bar
 from gpumem_tui.views.text import TEXTURE, Line, Span, cut, plain, to_ascii
 
@@ -21,11 +22,15 @@ def render(state: RunState, *, cells: int = 80, ascii: bool = False) -> str:
     lines: list[Line] = [panels.header(state, cells)]
     lines.extend((Span(f" {text}"),) for text in _banner(state))
     lines.extend((Span(f" note: {note}"),) for _, note in present.run_notes(state))
+    moment = present.moment_sentence(state.facts)
+    if moment:
+        lines.append((Span(f" {moment}"),))
     for device in state.devices:
         lines += [(), *_device(device, state, cells)]
     if not state.devices:
         lines += [(), (Span(" no card is known"),)]
     lines += [(), (Span(" ranks"),), *panels.rank_lines(state, cells)]
+    lines += _phases(state, cells)
     lines += [(), (Span(" processes on the cards"),), *panels.process_lines(state, cells)]
     if state.events:
         lines += [(), (Span(" events, the latest last"),)]
@@ -56,17 +61,41 @@ def _device(device: DeviceState, state: RunState, cells: int) -> list[Line]:
         (Span(" "), *bar(figures, total, cells - 2)),
     ]
     for term in terms:
-        figure = f"{term.figure:>8} GiB" if term.bytes is not None else f"{units.MISSING:>8}    "
-        lines.append(
-            (Span(f"   {TEXTURE[term.key]} {term.label:<13}{figure}  {_told(term, state)}".rstrip()),)
-        )
+        told = _told(term, state)
+        lines.append((Span(f"   {TEXTURE[term.key]} {term.label:<13}{_figure(term)}  {told}".rstrip()),))
     figure = f"{units.format_gib(total):>8} GiB" if total is not None else f"{units.MISSING:>8}    "
     lines.append((Span(f"   = {'total':<13}{figure}  {whose}"),))
-    for share in device.ledger.ranks:
-        if share.skewed and share.skew_ns is not None:
-            apart = units.format_seconds(abs(share.skew_ns) / 1e9)
-            lines.append((Span(f"   pid {share.pid}: outside joins readings {apart} apart"),))
+    lines += [(Span(f"   {remark}"),) for remark in present.skew_remarks(device.ledger)]
     return lines
+
+
+def _phases(state: RunState, cells: int) -> list[Line]:
+    """The phase table, composition and inputs; each only where there is something."""
+    lines: list[Line] = []
+    if state.phases:
+        table = phasepanels.phase_table(state, cells)
+        lines += [(), (Span(" phases"),), *table.head, *table.rows]
+        if table.dropped:
+            lines.append((Span(f" no room for: {table.dropped}"),))
+    views = phases.composition_views(state)
+    if views:
+        lines += [(), (Span(" what allocated is made of"),)]
+    for view in views:
+        lines.append((Span(f"   {view.title}"),))
+        lines += [
+            (Span(f"   {TEXTURE[part.key]} {part.label:<16}{_figure(part)}  {_told(part, state)}".rstrip()),)
+            for part in view.parts
+        ]
+        if view.note:
+            lines.append((Span(f"   {view.note}"),))
+    inputs = phasepanels.input_lines(state, cells)
+    if inputs:
+        lines += [(), (Span(" inputs of root modules"),), *inputs]
+    return lines
+
+
+def _figure(term: present.TermView) -> str:
+    return f"{term.figure:>8}    " if term.missing else f"{term.figure:>8} GiB"
 
 
 def _told(term: present.TermView, state: RunState) -> str:

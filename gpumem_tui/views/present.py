@@ -11,13 +11,11 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from gpumem_tui import units
-from gpumem_tui.analysis.ledger import Basis, Term
+from gpumem_tui.analysis.ledger import Basis, Ledger, Term
 from gpumem_tui.analysis.state import (
     DeviceState,
     Event,
     Life,
-    ProcessRow,
-    RankState,
     RunFacts,
     RunState,
     Severity,
@@ -28,13 +26,11 @@ from gpumem_tui.views.text import clean
 STALE_NS = 5_000_000_000
 """A figure older than this is shown with its age; younger ones stand for now."""
 
-LONG_NS = 10_000_000_000
-"""A phase open for longer than this is shown with how long."""
-
 LABELS = {
     "allocated": "allocated",
     "cached": "cached",
     "outside": "outside",
+    "opaque": "used",
     "others": "others",
     "driver": "driver",
     "unattributed": "unattributed",
@@ -74,22 +70,36 @@ class TermView(msgspec.Struct, frozen=True):
     age_ns: int | None
     """Age of the oldest figure in it, at the moment of the state; None where nothing was read."""
     missing: bool
+    bound: bool = False
+    """Whether it is at least that much, and how much is not known."""
+    decimals: int = 2
 
     @property
     def figure(self) -> str:
-        """In GiB, without the unit; ``—`` where missing."""
-        return units.format_gib(self.bytes)
+        """In GiB, without the unit; ``—`` where missing, with ``≥`` where it is a lower bound."""
+        return gib(self.bytes, self.decimals, bound=self.bound)
+
+
+def gib(value: int | None, decimals: int, *, bound: bool = False) -> str:
+    """A figure in GiB without its unit; with ``≥`` where it is a lower bound."""
+    return f"{'≥' if bound and value is not None else ''}{units.format_gib(value, precision=decimals)}"
+
+
+def decimals_for(values: Iterable[int | None]) -> int:
+    """Two decimals of a GiB; four where every figure is below one, so that small ones are not 0.00."""
+    return 2 if any(value is not None and abs(value) >= units.GIB for value in values) else 4
 
 
 def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
     """The seven terms of a device, always all and in the same order.
 
+    Ranks whose allocator cannot be read add an eighth, what the driver says they use.
     Where the driver does not tell processes apart, *unattributed* is the one merged
     term, its note says of what, and the terms in it are missing with their reason.
     """
     ledger = device.ledger
     merged = ledger.merged_label.split(" + ") if ledger.merged is not None else []
-    ours = [(_who(s.rank, s.pid), s) for s in ledger.ranks]
+    ours = [(rank_name(s.rank, s.pid), s) for s in ledger.ranks]
     no_rank = Reason.NOT_READ_YET if not state.ranks and state.facts.ended_ns is None else None
 
     def rank_sum(key: str) -> TermView:
@@ -112,6 +122,7 @@ def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
         rank_sum("allocated"),
         rank_sum("cached"),
         rank_sum("outside"),
+        *_opaque(ledger, state.now_ns),
         _sum("others", others, state.now_ns, nobody, "no other process"),
         _term("driver", LABELS["driver"], reserved, _note(reserved), state.now_ns),
         _term("unattributed", label, rest, note, state.now_ns),
@@ -119,7 +130,18 @@ def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
     )
 
 
-def _who(rank: int | None, pid: int) -> str:
+def _opaque(ledger: Ledger, now_ns: int) -> list[TermView]:
+    """What ranks use whose allocator cannot be read: one figure of the driver's, if there are such ranks."""
+    shares = [share for share in ledger.ranks if share.opaque]
+    if not shares:
+        return []
+    term = _sum("opaque", [("", share.used) for share in shares], now_ns, None, "")
+    who = ", ".join(rank_name(share.rank, share.pid) for share in shares)
+    return [msgspec.structs.replace(term, note=f"by {who}, allocator not readable")]
+
+
+def rank_name(rank: int | None, pid: int) -> str:
+    """``rank 0``; the pid of a process without a rank."""
     return f"pid {pid}" if rank is None else f"rank {rank}"
 
 
@@ -193,18 +215,30 @@ def device_remarks(device: DeviceState, state: RunState) -> list[str]:
     for note, labels in by_note.items():
         if labels == ["merged"]:
             remarks.append(f"merged, not told apart here: {note}")
+        elif labels == [LABELS["opaque"]]:
+            remarks.append(f"used {note}")
         else:
             remarks.append(f"{', '.join(labels)}: {note}")
-    for share in device.ledger.ranks:
-        if share.skewed and share.skew_ns is not None:
-            apart = units.format_seconds(abs(share.skew_ns) / 1e9)
-            remarks.append(f"{_who(share.rank, share.pid)}: outside joins readings {apart} apart")
+    remarks += skew_remarks(device.ledger)
     if state.facts.live and state.facts.ended_ns is None:
         stale = [t for t in terms if t.age_ns is not None and t.age_ns > STALE_NS]
         if stale:
             oldest = max(t.age_ns for t in stale if t.age_ns is not None)
             names = "figures" if len(stale) == len(terms) else ", ".join(t.label for t in stale)
             remarks.append(f"{names}: read {coarse(oldest)} ago")
+    return remarks
+
+
+def skew_remarks(ledger: Ledger) -> list[str]:
+    """Of each rank whose *outside* may be off by what changed between two readings, why that is."""
+    remarks = []
+    for share in ledger.ranks:
+        if not share.skewed or share.skew_ns is None or share.outside.bytes is None:
+            continue
+        why = "outside: memory was moving while it was read"
+        if abs(share.skew_ns) > ledger.tolerance_ns:
+            why = f"outside joins readings {units.format_seconds(abs(share.skew_ns) / 1e9)} apart"
+        remarks.append(f"{rank_name(share.rank, share.pid)}: {why}")
     return remarks
 
 
@@ -253,6 +287,14 @@ def run_sentence(state: RunState) -> str:
     return word + since + (f", {coarse(elapsed)}" if elapsed >= 60_000_000_000 else "")
 
 
+def moment_sentence(facts: RunFacts) -> str:
+    """What the ledgers of an ended run show: ``ledgers: at the …, 19:31:38``; empty while it runs."""
+    if facts.moment is None:
+        return ""
+    at = "" if facts.moment_ns is None else f", {wall_clock(facts, facts.moment_ns)}"
+    return f"ledgers: {clean(facts.moment)}{at}"
+
+
 def life_role(life: Life) -> str:
     """The role in which a life is drawn."""
     if life in (Life.FAILED, Life.LOST):
@@ -283,114 +325,6 @@ def run_notes(state: RunState) -> list[tuple[str, str]]:
         notes.append(("warning", f"{health.dropped} readings could not be written"))
     notes.extend(("warning", clean(note)) for note in health.notes)
     return notes
-
-
-class RankView(msgspec.Struct, frozen=True):
-    """One rank, as one row."""
-
-    title: str
-    where: str
-    """The GPUs that it holds."""
-    step: str
-    phase: str
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-    note: str
-    role: str
-    pid: int
-    speed: str
-
-
-def rank_rows(state: RunState) -> list[RankView]:
-    """Every process of the workload that speaks, by rank."""
-    indices = {device.uuid: device.index for device in state.devices if device.uuid is not None}
-    order = sorted(state.ranks, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
-    return [_rank_row(rank, indices, state.now_ns) for rank in order]
-
-
-def _rank_row(rank: RankState, indices: dict[str, int], now_ns: int) -> RankView:
-    places = []
-    for level in rank.levels:
-        index = None if level.uuid is None else indices.get(level.uuid)
-        places.append(f"cuda:{level.ordinal}" if index is None else str(index))
-    phase = " › ".join(_span_name(span.phase, span.name) for span in rank.spans)
-    if rank.spans and rank.life is Life.RUNNING and now_ns - rank.spans[-1].since_ns > LONG_NS:
-        phase += f", {coarse(now_ns - rank.spans[-1].since_ns)}"
-    notes = [clean(word) for word in rank.words]
-    if rank.life not in (Life.RUNNING, Life.ENDED):
-        notes.insert(0, rank.life.value)
-        if rank.life is Life.SILENT:
-            notes[0] = f"silent for {coarse(now_ns - rank.spoke_ns)}"
-    elif rank.life is Life.ENDED:
-        phase = "ended"
-    retries = sum(level.alloc_retries or 0 for level in rank.levels)
-    if retries:
-        notes.append("1 allocation retry" if retries == 1 else f"{retries} allocation retries")
-    return RankView(
-        title=_who(rank.rank, rank.pid),
-        where=",".join(places),
-        step="" if rank.step is None else f"step {rank.step}",
-        phase=phase,
-        allocated_bytes=_total(level.allocated_bytes for level in rank.levels),
-        reserved_bytes=_total(level.reserved_bytes for level in rank.levels),
-        note="; ".join(notes),
-        role=life_role(rank.life),
-        pid=rank.pid,
-        speed="" if rank.steps_per_second is None else f"{rank.steps_per_second:.3g}/s",
-    )
-
-
-def _span_name(phase: str, name: str) -> str:
-    return clean(phase) if name in ("", phase) else f"{clean(phase)} {clean(name)}"
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    """A sum, missing as soon as one part of it is."""
-    listed = list(values)
-    known = [value for value in listed if value is not None]
-    return sum(known) if known and len(known) == len(listed) else None
-
-
-class ProcessView(msgspec.Struct, frozen=True):
-    """One process on one card, as one row."""
-
-    device: int
-    pid: int
-    who: str
-    """``rank 0`` for ours, the user's name for others."""
-    used_bytes: int | None
-    why: str
-    """Why its figure is missing; empty where it is there."""
-    growth: str
-    command: str
-    ours: bool
-
-
-def process_rows(state: RunState) -> list[ProcessView]:
-    """Who holds the cards: by device, ours first, then by size."""
-    order = sorted(state.processes, key=lambda p: (p.device, not p.ours, -(p.used_bytes or 0), p.pid))
-    return [_process_row(process) for process in order]
-
-
-def _process_row(process: ProcessRow) -> ProcessView:
-    growth = ""
-    if process.growth_bytes:
-        sign = "+" if process.growth_bytes > 0 else ""
-        growth = f"{sign}{units.format_bytes(process.growth_bytes)}/min"
-    command = clean(process.command or process.name)
-    if not process.visible:
-        command = "not visible from here (another container or pid namespace)"
-    who = _who(process.rank, process.pid) if process.ours and process.rank is not None else ""
-    return ProcessView(
-        device=process.device,
-        pid=process.pid,
-        who=who or ("ours" if process.ours else clean(process.user) or "other"),
-        used_bytes=process.used_bytes,
-        why=process.reason.value if process.reason is not None else "",
-        growth=growth,
-        command=command,
-        ours=process.ours,
-    )
 
 
 def event_role(event: Event) -> str:

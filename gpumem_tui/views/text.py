@@ -32,15 +32,23 @@ TEXTURE = {
     "unattributed": "?",
     "free": "·",
     "used": "░",
+    "opaque": "▩",
+    "parameters": "▦",
+    "gradients": "▧",
+    "optimizer": "▤",
+    "buffers": "▥",
+    "live": "▫",
 }
-"""One glyph for each term, so that a bar reads without colour. All are one cell wide."""
+"""One glyph for each term, and for what allocated is made of, so that a bar reads without colour.
+
+All are one cell wide."""
 
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 _ASCII = dict(
     zip(
-        "█▓▒░╳┃·—−–─│┤└┴┄▸▲↑↓≥≤×µΣ›…°●‖▁▂▃▄▅▆▇",
-        "#=%:+|.----||++->^^v><xuS>~ *=___####",
+        "█▓▒░╳┃·▩▦▧▤▥▫—−–─│┤└┴┄▸▲↑↓≥≤×µΣ›…°●‖▁▂▃▄▅▆▇",
+        "#=%:+|.@PGOBo----||++->^^v><xuS>~ *=___####",
         strict=True,
     )
 )

@@ -9,13 +9,16 @@ import msgspec
 from gpumem_tui.analysis import ledger as books
 from gpumem_tui.analysis.ledger import Counters, DriverProcess, DriverReading
 from gpumem_tui.analysis.state import (
+    CompositionState,
     Curve,
     DeviceState,
     Event,
     Health,
+    InputRow,
     Levels,
     Life,
     OpenSpan,
+    PhaseRow,
     ProcessRow,
     RankState,
     RunFacts,
@@ -249,6 +252,77 @@ def hidden_processes(seconds: int = 60) -> RunState:
     """A container: the driver tells how much is used, and not by whom."""
     one = device(0, seconds, processes=(), processes_reason=Reason.HIDDEN)
     return picture(seconds, foreign=0, devices=(one,), processes=())
+
+
+def phase(index: int, phase: str, name: str, cold: bool, **changes) -> PhaseRow:
+    """A row of the phase table, its figures told apart by their order of size."""
+    base = PhaseRow(
+        pid=4700 + index,
+        rank=index,
+        phase=phase,
+        name=name,
+        ordinal=0,
+        cold=cold,
+        count=1 if cold else 119,
+        errors=0,
+        duration_ns=22_000_000 if cold else 3_000_000,
+        start_allocated_bytes=1 * GIB,
+        start_reserved_bytes=4 * GIB,
+        peak_allocated_bytes=3 * GIB,
+        peak_reserved_bytes=6 * GIB,
+        exact=True,
+        end_allocated_bytes=2 * GIB,
+        end_reserved_bytes=5 * GIB,
+        last_ns=START + 50 * SECOND,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def phases(index: int) -> tuple[PhaseRow, ...]:
+    """A training's phases, in the order in which they first ended."""
+    names = (("forward", "Bert"), ("backward", ""), ("optimizer", "AdamW"))
+    return tuple(phase(index, *name, cold) for cold in (True, False) for name in names)
+
+
+def composition(seconds: int = 60, **changes) -> CompositionState:
+    """What a rank's 8.75 GiB are made of."""
+    base = CompositionState(
+        ordinal=0,
+        t_ns=START + seconds * SECOND,
+        step=118,
+        parameters_bytes=GIB,
+        gradients_bytes=GIB // 2,
+        optimizer_bytes=2 * GIB,
+        buffers_bytes=GIB // 4,
+        other_bytes=5 * GIB,
+        allocated_bytes=8 * GIB + 3 * GIB // 4,
+        complete=True,
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def with_phases(seconds: int = 60, count: int = 1, **changes) -> RunState:
+    """The same run with finished phases, composition and inputs."""
+    seen = (InputRow("forward", "Bert", "int64[8,512] int64[8,512]", 119), InputRow("eval", "Bert", "x", 7))
+    ranks = tuple(rank(i, seconds, composition=(composition(seconds),), inputs=seen) for i in range(count))
+    rows = tuple(row for i in range(count) for row in phases(i))
+    return picture(seconds, count, **{"ranks": ranks, "phases": rows, **changes})
+
+
+def opaque(seconds: int = 60) -> RunState:
+    """A rank whose allocator cannot be read, while the driver says what it holds: 12 GiB."""
+    state = picture(seconds, foreign=0)
+    reading = DriverReading(
+        t_ns=state.now_ns,
+        total_bytes=24 * GIB,
+        free_bytes=12 * GIB - DRIVER_RESERVED,
+        driver_reserved_bytes=DRIVER_RESERVED,
+        processes_t_ns=state.now_ns,
+        processes=(DriverProcess(4700, 12 * GIB, name="python", user="ada"),),
+    )
+    blind = Counters(4700, 0, None, None, None, Reason.UNAVAILABLE)
+    one = msgspec.structs.replace(state.devices[0], ledger=books.ledger(reading, [blind]))
+    return msgspec.structs.replace(state, devices=(one,))
 
 
 class ScriptedFeed:

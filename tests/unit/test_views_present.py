@@ -9,7 +9,7 @@ from gpumem_tui.analysis.ledger import Counters
 from gpumem_tui.analysis.state import Event, Health, Life, Severity
 from gpumem_tui.records import Reason
 from gpumem_tui.units import GIB
-from gpumem_tui.views import panels, present
+from gpumem_tui.views import holders, panels, present
 from gpumem_tui.views.text import TERMS, plain
 
 
@@ -137,7 +137,7 @@ def test_names_of_other_people_cannot_move_the_cursor():
     evil = msgspec.structs.replace(state.processes[1], command="\x1b[2Jrm\x07 \u202egnp.exe")
     state = msgspec.structs.replace(state, processes=(evil,))
 
-    assert present.process_rows(state)[0].command == "�[2Jrm� �gnp.exe"
+    assert holders.process_rows(state)[0].command == "�[2Jrm� �gnp.exe"
 
 
 def test_ranks_show_where_they_are_and_what_they_do():
@@ -153,7 +153,7 @@ def test_a_silent_rank_says_for_how_long():
     quiet = scripted.rank(0, 60, life=Life.SILENT, spoke_ns=scripted.START + 20 * scripted.SECOND)
     state = scripted.picture(60, ranks=(quiet,))
 
-    row = present.rank_rows(state)[0]
+    row = holders.rank_rows(state)[0]
 
     assert row.note == "silent for 40 s"
     assert row.role == "warning"
