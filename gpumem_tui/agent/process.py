@@ -198,7 +198,7 @@ class Monitored:
                 device.identified_by,
             )  # fmt: skip
         _, _, _, allocator, _, caching = facts
-        self._reading = not self._custom
+        self._reading = True
         if allocator == "pluggable":
             self.stop_reading("pluggable allocator", "allocator is pluggable: PyTorch counters unavailable")
         elif not caching:

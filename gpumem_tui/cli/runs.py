@@ -28,7 +28,8 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     width = max(len(row.name) for row in rows)
     for row in rows:
-        print(f"{row.name:{width}}  {row.state:22}  {row.age:>12}  {row.command}")
+        simulated = "SIMULATED  " if row.simulated else ""
+        print(f"{row.name:{width}}  {row.state:22}  {row.age:>12}  {simulated}{row.command}")
     if len(entries) > len(shown):
         print(f"… and {len(entries) - len(shown)} older; -n 0 lists all")
     return 0

@@ -1,8 +1,11 @@
 """The agent in real PyTorch on the simulated card: counters to the byte, phases, and every odd allocator."""
 
+import subprocess
+
 import pytest
 
 from gpumem_tui import records
+from gpumem_tui.simcard import find_compiler
 
 pytestmark = [pytest.mark.simcard, pytest.mark.slow]
 
@@ -202,6 +205,42 @@ def test_a_device_is_identified_by_its_uuid_whatever_cuda_calls_it(make_simcard,
     assert sorted(known) == [0, 1]
     assert known[0].endswith("2")
     assert known[1].endswith("0")
+
+
+def test_a_device_made_visible_by_its_uuid_is_that_device(make_simcard, agent_run):
+    simcard = make_simcard("8GiB", "8GiB")
+    wanted = simcard.status().devices[1].uuid
+    run(simcard, agent_run, "\n    step()\n", visible=wanted)
+
+    (known,) = agent_run.records(records.Device)
+
+    assert (known.ordinal, "GPU-" + known.uuid, known.identified_by) == (0, wanted, "uuid")
+
+
+PLUGGABLE = """
+#include <stddef.h>
+int cudaMalloc(void **, size_t); int cudaFree(void *);
+void *take(size_t size, int device, void *stream) { void *p = 0; cudaMalloc(&p, size); return p; }
+void give(void *p, size_t size, int device, void *stream) { cudaFree(p); }
+"""
+
+
+def test_a_pluggable_allocator_has_no_counters_and_that_is_said(simcard, agent_run, tmp_path):
+    source, library = tmp_path / "own.c", tmp_path / "own.so"
+    source.write_text(PLUGGABLE)
+    subprocess.run([*find_compiler().argv, "-shared", "-fPIC", "-o", library, source], check=True)
+    code = f"""
+    import torch
+    own = torch.cuda.memory.CUDAPluggableAllocator({str(library)!r}, "take", "give")
+    torch.cuda.memory.change_current_allocator(own)
+    x = torch.empty(1 << 20, device="cuda")
+    import time; time.sleep(0.2)
+    """
+    simcard.python(code, env=agent_run.environment())
+
+    assert agent_run.records(records.Torch)[0].allocator == "pluggable"
+    assert any("PyTorch counters unavailable" in text for text in words(agent_run).values())
+    assert agent_run.records(records.Sample) == []
 
 
 def test_processes_that_never_use_the_card_stay_silent(simcard, agent_run):

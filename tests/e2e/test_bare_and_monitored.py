@@ -67,6 +67,15 @@ def test_a_script_is_given_to_python_by_itself(gpumem):
     assert done.stdout == b"['plain.py', '--batch', '7']\n"
 
 
+def test_a_module_is_given_to_python_by_m(gpumem):
+    (gpumem.folder / "package").mkdir()
+    (gpumem.folder / "package" / "train.py").write_text("import sys; print(__name__, sys.argv[1:])")
+
+    done = gpumem("run", "--anyway", "--batch", "-m", "package.train", "--name", "x")
+
+    assert done.stdout == b"__main__ ['--name', 'x']\n"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_from_outside_reaches_the_workload_and_its_death_is_ours(gpumem, number):
     process = gpumem.start("run", "--anyway", "--batch", "--", "sh", "-c", "echo up; exec sleep 60")
