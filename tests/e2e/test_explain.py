@@ -151,3 +151,33 @@ def test_many_failures_are_cut_and_all_of_them_given_where_asked(gpumem, log):
     assert "and 4 more" in short
     assert "rank 13" not in short
     assert "rank 13" in whole
+
+
+OWN_PROGRAM = """
+import json, torch
+torch.cuda.set_per_process_memory_fraction({fraction})
+held = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(5)]
+del held[1]
+try:
+    torch.empty(9 << 30, dtype=torch.uint8, device="cuda")
+finally:
+    print(json.dumps([torch.cuda.memory_allocated(), torch.cuda.memory_reserved(), torch.cuda.mem_get_info()[0]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.simcard(devices=["8GiB"])
+@pytest.mark.parametrize(("fraction", "verdict"), [(1.0, "capacity"), (0.75, "per-process cap")])
+def test_what_pytorch_really_prints_is_read_with_its_own_figures(gpumem, simcard, fraction, verdict):
+    done = simcard.python(OWN_PROGRAM.format(fraction=fraction), exits=1)
+    allocated, reserved, free = json.loads(done.stdout)
+
+    document = json.loads(gpumem("explain", "-", "--json", stdin=done.stderr.encode()).stdout)
+    (failure,) = document["failures"]
+
+    assert failure["requested"]["low_bytes"] <= 9 << 30 <= failure["requested"]["high_bytes"]
+    assert failure["allocated"]["low_bytes"] <= allocated <= failure["allocated"]["high_bytes"]
+    assert failure["idle"]["low_bytes"] <= reserved - allocated <= failure["idle"]["high_bytes"]
+    assert failure["free"]["low_bytes"] <= free <= failure["free"]["high_bytes"]
+    assert failure["findings"][0]["verdict"] == verdict
+    assert document["pressure"] == []

@@ -256,6 +256,7 @@ def test_no_finding_recommends_what_is_done_by_reflex(name):
     assert "gc.collect" not in words
 
 
+FIGURES = ("requested", "total", "free", "allocated", "idle", "reserved", "private_pools", "cap", "own")
 amounts = st.one_of(st.none(), st.floats(0, 100).map(gib))
 
 

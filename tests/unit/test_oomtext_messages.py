@@ -442,6 +442,16 @@ def test_no_wrapping_changes_a_figure(name, wrapping):
     assert told == fields
 
 
+@pytest.mark.parametrize("name", sorted(set(MESSAGES) - set(LINEWISE)))
+def test_a_hard_wrap_at_any_width_changes_no_figure(name):
+    text, family, fields = MESSAGES[name]
+
+    for cells in range(30, 180):
+        (failure,) = read(wrapped_at(cells)(text)).failures
+
+        assert (failure.family, fields_of(failure)) == (family, fields), cells
+
+
 @pytest.mark.parametrize(
     ("wrapping", "who"),
     [

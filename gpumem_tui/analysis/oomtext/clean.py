@@ -117,9 +117,9 @@ def _peel(text: str, source: Source) -> tuple[str, Source, bool]:
     for pattern in (_STAMP, _QUOTES, _LEVEL):
         if (match := pattern.match(text, start)) and match.end() > start:
             return text[match.end() :], source, True
-    if source.worker is None and (match := _HOST.match(text, start)):
+    if match := _HOST.match(text, start):
         name = match["name"] or match["host"] or f"task {match['task']}"
-        return text[match.end() :], source._replace(worker=name), True
+        return text[match.end() :], source._replace(worker=source.worker or name), True
     return text, source, False
 
 
