@@ -32,7 +32,8 @@ class Block(nn.Module):
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
         y = f.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
-        return x + self.down(f.gelu(self.up(self.norm_forward(x))))
+        x = x + self.down(f.gelu(self.up(self.norm_forward(x))))
+        return x
 
 
 class Transformer(nn.Module):
@@ -50,7 +51,8 @@ class Transformer(nn.Module):
         x = self.words(words) + self.places(places)
         for block in self.blocks:
             x = block(x)
-        return self.head(self.norm(x))
+        logits: torch.Tensor = self.head(self.norm(x))
+        return logits
 
 
 def batch_of(rows: int, tokens: int, vocabulary: int, device: str) -> torch.Tensor:
@@ -85,7 +87,7 @@ def main() -> None:
         words = batch_of(*shape)
         logits = parallel(words)
         loss = f.cross_entropy(logits.flatten(0, 1), words.flatten())
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         optimizer.zero_grad()
         if rank == 0 and step % 10 == 0:
