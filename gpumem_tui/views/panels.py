@@ -10,7 +10,7 @@ from gpumem_tui import units
 from gpumem_tui.analysis.state import DeviceState, RunState
 from gpumem_tui.views import holders, present
 from gpumem_tui.views.bar import bar
-from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, line_width, right
+from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, line_width, right, width
 
 FULL, COMPACT = "full", "compact"
 
@@ -36,12 +36,10 @@ def header(state: RunState, cells: int, *, moment: bool = False) -> Line:
     With ``moment``, an ended run's ledgers say of when they are, where there is room.
     """
     facts = state.facts
-    role = "failure" if facts.exit_code not in (None, 0) else present.life_role(facts.life)
-    start = [Span(f" {clean(facts.run)}", "strong"), Span("  "), Span(present.run_sentence(state), role)]
+    start = _run(state)
     word = present.badge(facts)
-    told = present.moment_sentence(facts) if moment else ""
-    if told and line_width((*start, Span(f"   {told}"), Span(f" {word} "))) < cells:
-        start.append(Span(f"  {told}", "remark"))
+    if moment and moment_fits(state, cells):
+        start.append(Span(f"  {present.moment_sentence(facts)}", "remark"))
     elif facts.host:
         start.append(Span(f"  on {clean(facts.host)}", "dim"))
     if not word:
@@ -51,6 +49,19 @@ def header(state: RunState, cells: int, *, moment: bool = False) -> Line:
             else (fit(start, cells))
         )
     return ends(start, (Span(f" {word} ", "badge"),), cells)
+
+
+def moment_fits(state: RunState, cells: int) -> bool:
+    """Whether the header has room for the moment that an ended run's ledgers show, and there is one."""
+    told = present.moment_sentence(state.facts)
+    badge = present.badge(state.facts)
+    return bool(told) and line_width(tuple(_run(state))) + width(f"  {told}   {badge} ") <= cells
+
+
+def _run(state: RunState) -> list[Span]:
+    facts = state.facts
+    role = "failure" if facts.exit_code not in (None, 0) else present.life_role(facts.life)
+    return [Span(f" {clean(facts.run)}", "strong"), Span("  "), Span(present.run_sentence(state), role)]
 
 
 def devices_full(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:

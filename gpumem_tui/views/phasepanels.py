@@ -164,7 +164,7 @@ def current_lines(state: RunState, cells: int) -> list[Line]:
             spans.append(Span(f"{right(view.speed, speed)}  ", "dim"))
         spans.append(Span(view.phase, view.role if view.role != "text" else "phase"))
         if view.note:
-            spans.append(Span(f"  {view.note}", view.role))
+            spans.append(Span(f"{'  ' if view.phase else ''}{view.note}", view.role))
         lines.append(fit(spans, cells))
     return lines
 

@@ -126,7 +126,8 @@ def current_views(state: RunState) -> list[CurrentView]:
     for row in holders.rank_rows(state):
         speed = "" if state.facts.ended_ns is not None else row.speed
         note = "" if row.role == "text" else row.note
-        views.append(CurrentView(row.title, row.step, speed, row.phase or "between phases", note, row.role))
+        phase = row.phase or ("" if row.role == "failure" else "between phases")
+        views.append(CurrentView(row.title, row.step, speed, phase, note, row.role))
     return views
 
 

@@ -49,12 +49,22 @@ MEANINGS = {
     "allocated": "live tensors of our ranks (PyTorch allocated_bytes)",
     "cached": "reserved by PyTorch's allocator, in no live tensor",
     "outside": "our processes beyond the allocator: CUDA context, NCCL, …",
+    "opaque": "a rank whose allocator cannot be read, as the driver says",
     "others": "other processes on this card, as the driver names them",
     "driver": "reserved by the driver for itself",
     "unattributed": "used, and named by nobody: the residual of everything else",
     "free": "free, as the driver says",
 }
 """What each term means, in one clause."""
+
+MADE_OF = {
+    "parameters": ("parameters", "of modules, as they are held here"),
+    "gradients": ("gradients", "of these parameters"),
+    "optimizer": ("optimizer", "state of optimizers: moments, masters"),
+    "buffers": ("buffers", "of modules: running statistics, …"),
+    "live": ("other live", "activations and all else: allocated − the four above"),
+}
+"""What allocated is made of: how the help calls it, and what it means."""
 
 
 class TermView(msgspec.Struct, frozen=True):

@@ -19,7 +19,7 @@ class MovingFeed(scripted.ScriptedFeed):
     """A run that goes on with the clock, or stands still, or fails on purpose."""
 
     def __init__(self, devices: int, start: int, *, still: bool, fail: bool, simulate: bool, output: bytes):
-        super().__init__(scripted.picture(start, devices), output=output)
+        super().__init__(scripted.with_phases(start, devices), output=output)
         self.devices, self.offset, self.still, self.fail, self.simulate = (
             devices,
             start,
@@ -37,7 +37,7 @@ class MovingFeed(scripted.ScriptedFeed):
         if self.still and self.reads > 1:
             return self.kept
         second = self.offset + (0 if self.still else int(time.monotonic() - self.began))
-        make = scripted.simulated if self.simulate else scripted.picture
+        make = scripted.simulated if self.simulate else scripted.with_phases
         state = make(second, self.devices)
         self.kept = scripted.msgspec.structs.replace(state, output_bytes=len(self.output))
         return self.kept

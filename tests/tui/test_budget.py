@@ -61,3 +61,15 @@ def test_an_unchanged_picture_sends_nothing():
     rate, _, _ = cost("--devices", "8", "--still", size=(160, 50))
 
     assert rate == 0
+
+
+def test_unchanged_phases_send_nothing():
+    rate, _, _ = cost("--devices", "8", "--still", size=(160, 50), keys="3")
+
+    assert rate == 0
+
+
+def test_moving_phases_of_eight_ranks_stay_within_1_kib_a_second():
+    rate, _, _ = cost("--devices", "8", size=(160, 50), keys="3")
+
+    assert rate <= 1024

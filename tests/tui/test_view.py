@@ -16,7 +16,7 @@ from gpumem_tui.errors import UnreadableRecording
 from gpumem_tui.views.feed import Stop
 from gpumem_tui.views.text import Span, width
 from gpumem_tui.views.tui.app import Left, MonitorApp
-from gpumem_tui.views.tui.screens.arrange import arrange
+from gpumem_tui.views.tui.screens.arrange import arrange, arrange_phases
 from gpumem_tui.views.tui.themes import PALETTES
 from gpumem_tui.views.tui.widgets.lines import Lines, changed
 
@@ -74,7 +74,7 @@ async def test_the_overview_of_one_card_fits_80_by_24():
     assert any("rank 0  GPU 0  step 120   8.90 of 11.60 GiB  train › forward" in line for line in lines)
     assert any("bob     9000    6.00 GiB  +512 MiB/min    jupyter-lab" in line for line in lines)
     assert any("bob's notebook appeared with 6.00 GiB" in line for line in lines)
-    assert lines[-1] == " 1 overview  2 output  ? help  space pause  q leave"
+    assert lines[-1] == " 1 overview  2 output  3 phases  ? help  space pause  q leave"
 
 
 async def test_sixteen_cards_at_80_by_24_say_what_does_not_fit_and_scroll_to_it():
@@ -359,6 +359,137 @@ async def test_a_line_can_be_typed_into_the_workload():
         assert not view.app.query(Input)
 
 
+# --- phases ---------------------------------------------------------------------------------------
+
+
+async def test_the_phases_of_one_rank_fit_80_by_24():
+    async with View(scripted.with_phases(60)) as view:
+        await view.press("3")
+        lines = [line.rstrip() for line in view.screen.splitlines()]
+
+    assert lines[1].startswith("── now ─")
+    assert lines[2] == "   rank 0  step 120  2/s  train › forward"
+    assert lines[3].startswith("▸  phases, finished spans; no room for name ─")
+    assert lines[5].startswith(
+        " rank phase     GPU        n  start   peak    end  start   peak    end median"
+    )
+    assert lines[6].startswith(
+        " 0    forward   0   cold   1   1.00   3.00   2.00   4.00   6.00   5.00  22 ms"
+    )
+    assert any(line.startswith(" rank 0  GPU 0: 8.75 GiB allocated after step 118") for line in lines)
+    assert any("▦ parameters   1.00  ▧ gradients    0.50  ▤ optimizer state   2.00" in line for line in lines)
+    assert any("forward Bert  119 ×  int64[8,512] int64[8,512]" in line for line in lines)
+    assert lines[-1] == " 1 overview  2 output  3 phases  ? help  space pause  q leave"
+
+
+async def test_keys_1_2_and_3_switch_screens():
+    async with View(scripted.with_phases(60), output=log(3)) as view:
+        shown = []
+        for key in "3213":
+            await view.press(key)
+            shown += [v.id for v in view.app.query("#overview, #output, #phases, #help") if v.display]
+
+    assert shown == ["phases", "output", "overview", "phases"]
+
+
+async def test_without_a_finished_phase_the_screen_says_so_and_shows_no_empty_panel():
+    async with View(scripted.picture(60)) as view:
+        await view.press("3")
+        text = view.screen
+
+    assert "no phase has ended yet" in text
+    assert "what allocated is made of" not in text
+    assert "inputs" not in text
+
+
+async def test_the_phases_of_eight_ranks_scroll_by_keys_under_a_head_that_stays():
+    async with View(scripted.with_phases(60, 8)) as view:
+        await view.press("3", "end")
+        table = view.text("phasetable").splitlines()
+        await view.press("home")
+        top = view.text("phasetable").splitlines()
+
+    assert table[2] == top[2]
+    assert table[-1].startswith(" 7    optimizer 7   warm")
+    assert top[3].startswith(" 0    forward")
+    assert "more: ↓" in top[0]
+
+
+async def test_the_wheel_scrolls_the_phases():
+    async with View(scripted.with_phases(60, 8)) as view:
+        await view.press("3")
+        await view.pilot._post_mouse_events([events.MouseScrollDown], "#phasetable", button=0)
+        await view.settle()
+
+        assert "1 above: ↑" in view.text("phasetable")
+
+
+async def test_tab_on_the_phases_moves_keys_to_the_next_panel_that_is_shown():
+    async with View(scripted.with_phases(60, 8)) as view:
+        await view.press("3", "tab", "down")
+
+        assert view.text("composition").startswith("▸  what allocated is made of ")
+        assert "1 above: ↑" in view.text("composition")
+        assert "above" not in view.text("phasetable")
+
+
+async def test_an_unchanged_picture_draws_nothing_on_the_phases():
+    async with View(scripted.with_phases(60, 2)) as view:
+        await view.press("3")
+        drawn = []
+        for lines in view.app.query(Lines):
+            lines.refresh = lambda *regions, name=lines.id, **_: drawn.append(name)
+        await view.look()
+
+        assert drawn == []
+
+
+async def test_one_more_span_redraws_only_its_count():
+    first = scripted.with_phases(60)
+    later = msgspec.structs.replace(
+        first, phases=tuple(msgspec.structs.replace(p, count=p.count + (p.count > 1)) for p in first.phases)
+    )
+    async with View(first, first, first, later) as view:
+        await view.press("3")
+        regions = []
+        table = view.app.query_one("#phasetable", Lines)
+        table.refresh = lambda *dirty, **_: regions.extend(dirty)
+        for _ in range(3):
+            await view.look()
+
+    assert {(r.x, r.width, r.height) for r in regions} == {(26, 2, 1)}
+    assert len(regions) == 3
+
+
+async def test_the_help_explains_what_allocated_is_made_of():
+    async with View(scripted.picture(60), size=WIDE) as view:
+        await view.press("question_mark")
+        text = view.text("help")
+
+    assert "▤ optimizer    state of optimizers" in text
+    assert "▩ used         a rank whose allocator cannot be read" in text
+    assert "3         what each phase of the workload took" in text
+
+
+async def test_the_overview_says_of_when_the_ledgers_of_an_ended_run_are():
+    state = scripted.ended(60, code=1)
+    facts = msgspec.structs.replace(
+        state.facts, moment="at the out-of-memory error of rank 0", moment_ns=scripted.START
+    )
+    state = msgspec.structs.replace(state, facts=facts)
+    told = "ledgers: at the out-of-memory error of rank 0, "
+    async with View(state) as narrow, View(state, size=WIDE) as wide:
+        texts = [(view.text("header"), view.text("events")) for view in (narrow, wide)]
+        await wide.press("3")
+        elsewhere = wide.text("header")
+
+    assert [(told in header, told in happened) for header, happened in texts] == [
+        (False, True),
+        (True, False),
+    ]
+    assert told not in elsewhere
+
+
 # --- sizes ----------------------------------------------------------------------------------------
 
 
@@ -379,7 +510,15 @@ def test_panels_never_get_more_rows_than_there_are(cells, height, blocks, ranks,
     assert side <= height
 
 
-@pytest.mark.parametrize("name", ["overview", "output", "help"])
+@given(st.integers(0, 80), *[st.integers(0, 300)] * 4)
+def test_panels_of_phases_share_exactly_the_rows_that_there_are(height, ranks, table, composition, inputs):
+    plan = arrange_phases(height, ranks, table, composition, inputs)
+
+    assert min(plan) >= 0
+    assert sum(plan) == height
+
+
+@pytest.mark.parametrize("name", ["overview", "output", "phases", "help"])
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=4),
@@ -388,7 +527,7 @@ def test_panels_never_get_more_rows_than_there_are(cells, height, blocks, ranks,
 def test_any_terminal_size_can_be_drawn(name, sizes, count):
     async def drive():
         event = Event(scripted.START, Severity.FAILURE, "x" * 300)
-        state = scripted.picture(60, count, events=(event,) * 40)
+        state = scripted.with_phases(60, count, events=(event,) * 40)
         async with View(state, size=(1, 1), output=log(50)) as view:
             await view.app.action_show(name)
             for cells, rows in sizes:

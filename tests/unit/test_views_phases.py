@@ -10,7 +10,7 @@ from tui import scripted
 
 from gpumem_tui.analysis import ledger as books
 from gpumem_tui.analysis.ledger import Counters, DriverProcess, DriverReading
-from gpumem_tui.analysis.state import PhaseRow
+from gpumem_tui.analysis.state import Life, PhaseRow
 from gpumem_tui.units import GIB, MIB
 from gpumem_tui.views import chart, jsonview, panels, phasepanels, present
 from gpumem_tui.views import plain as printed
@@ -153,6 +153,18 @@ def test_any_table_fills_its_width_and_shows_every_row(phases, cells):
 
     assert {line_width(line) for line in (*table.head, *table.rows)} == {cells}
     assert len(table.rows) >= max(1, len(phases))
+
+
+def test_a_rank_that_is_gone_is_in_no_phase():
+    gone = scripted.rank(0, 60, life=Life.LOST, spans=())
+    idle = scripted.rank(1, 60, spans=())
+
+    text = [
+        plain(line).rstrip()
+        for line in phasepanels.current_lines(scripted.picture(60, ranks=(gone, idle)), 80)
+    ]
+
+    assert text == ["   rank 0  step 120  2/s  lost", "   rank 1  step 120  2/s  between phases"]
 
 
 # --- what allocated is made of, and inputs ----------------------------------------------------------

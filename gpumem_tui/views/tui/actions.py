@@ -16,16 +16,19 @@ class Action(NamedTuple):
     short: str
     """Its word in the footer; empty: only in the help."""
     meaning: str
-    screens: tuple[str, ...] = ("overview", "output", "help")
+    screens: tuple[str, ...] = ("overview", "output", "phases", "help")
 
 
 ACTIONS = (
     Action("1", "show('overview')", "1", "overview", "the cards: where every byte is"),
     Action("2", "show('output')", "2", "output", "what the workload prints"),
+    Action("3", "show('phases')", "3", "phases", "what each phase of the workload took"),
     Action("question_mark,f1,h", "help", "?", "help", "the keys, the terms, what is assumed"),
     Action("space", "pause", "space", "pause", "hold the picture still; again to go on"),
-    Action("tab", "next_panel(1)", "tab", "", "move to the next panel", ("overview",)),
-    Action("shift+tab", "next_panel(-1)", "shift+tab", "", "move to the panel before", ("overview",)),
+    Action("tab", "next_panel(1)", "tab", "", "move to the next panel", ("overview", "phases")),
+    Action(
+        "shift+tab", "next_panel(-1)", "shift+tab", "", "move to the panel before", ("overview", "phases")
+    ),
     Action("up,k", "move(-1)", "↑", "", "previous card, or scroll up"),
     Action("down,j", "move(1)", "↓", "", "next card, or scroll down"),
     Action("pageup", "move_page(-1)", "PgUp", "", "a page up"),

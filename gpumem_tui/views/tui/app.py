@@ -32,6 +32,7 @@ from gpumem_tui.views.tui.errands import Errands
 from gpumem_tui.views.tui.screens.help import Help
 from gpumem_tui.views.tui.screens.output import Output
 from gpumem_tui.views.tui.screens.overview import Overview
+from gpumem_tui.views.tui.screens.phases import Phases
 from gpumem_tui.views.tui.themes import PALETTES, Palette, textual_theme
 from gpumem_tui.views.tui.widgets.lines import Lines
 
@@ -109,7 +110,13 @@ class MonitorApp(App[AppResult]):
         self._errands = Errands()
         self._drawing = asyncio.Lock()
         self.header, self.footer = Lines(id="header"), Lines(id="footer")
-        self.overview, self.output, self.help = Overview(), Output(), Help()
+        self.overview, self.output, self.phases, self.help = Overview(), Output(), Phases(), Help()
+        self._views: dict[str, Overview | Output | Phases | Help] = {
+            "overview": self.overview,
+            "output": self.output,
+            "phases": self.phases,
+            "help": self.help,
+        }
         self._take_theme(palette)
         self.animation_level = "none"
 
@@ -127,9 +134,7 @@ class MonitorApp(App[AppResult]):
         """One line above, one below, the views between."""
         yield self.header
         with Container(id="body"):
-            yield self.overview
-            yield self.output
-            yield self.help
+            yield from self._views.values()
         yield self.footer
 
     def on_mount(self) -> None:
@@ -175,19 +180,19 @@ class MonitorApp(App[AppResult]):
             self._draw_frame()
             if self.state is None:
                 return
-            if self.view_name == "overview":
-                self.overview.show_state(self.state)
-            elif self.view_name == "output":
-                await self.output.show_state(self._latest or self.state)
+            view = self._views[self.view_name]
+            if isinstance(view, Output):
+                await view.show_state(self._latest or self.state)
             else:
-                self.help.show_state(self.state)
+                view.show_state(self.state)
 
     def _draw_frame(self) -> None:
         cells = self.size.width
         if self.state is None:
             self.header.show([(Span(" reading the recording …", "dim"),)])
         else:
-            self.header.show([panels.header(self.state, cells)])
+            moment = self.view_name == "overview"
+            self.header.show([panels.header(self.state, cells, moment=moment)])
         self.footer.show([self._footer(cells)])
 
     def _footer(self, cells: int) -> Line:
@@ -238,7 +243,7 @@ class MonitorApp(App[AppResult]):
 
     def _show_view(self, name: str) -> None:
         self.view_name = name
-        for view in (self.overview, self.output, self.help):
+        for view in self._views.values():
             view.display = view.id == name
 
     async def action_help(self) -> None:
@@ -270,8 +275,9 @@ class MonitorApp(App[AppResult]):
 
     def action_next_panel(self, step: int) -> None:
         """Keys go to another panel."""
-        if self.view_name == "overview":
-            self.overview.next_panel(step)
+        view = self._views[self.view_name]
+        if isinstance(view, Overview | Phases):
+            view.next_panel(step)
 
     async def action_move(self, step: int) -> None:
         """Up or down in whatever is shown."""
@@ -286,8 +292,7 @@ class MonitorApp(App[AppResult]):
         await self._move("move_end", step)
 
     async def _move(self, how: str, step: int) -> None:
-        view = {"overview": self.overview, "output": self.output, "help": self.help}[self.view_name]
-        moved = getattr(view, how)(step)
+        moved = getattr(self._views[self.view_name], how)(step)
         if moved is not None:
             await moved
 

@@ -1,4 +1,4 @@
-"""How many rows each panel of the overview gets. Arithmetic only."""
+"""How many rows each panel of the overview and of the phases gets. Arithmetic only."""
 
 from typing import NamedTuple
 
@@ -40,6 +40,34 @@ def arrange(cells: int, height: int, blocks: list[int], ranks: int, processes: i
     spare = rest - sum(rows.values())
     rows["chart" if rows["chart"] else "events"] += spare
     return Plan(wide, full, devices, **rows)
+
+
+class PhasesPlan(NamedTuple):
+    """Heights of the panels of the phases, in rows; 0 hides a panel."""
+
+    now: int
+    table: int
+    composition: int
+    inputs: int
+
+
+def arrange_phases(height: int, ranks: int, table: int, composition: int, inputs: int) -> PhasesPlan:
+    """Share ``height`` rows out. All else are counts of rows; the table's has its head.
+
+    The table comes first and gets what is left over; composition and inputs are shown
+    where there is room for them.
+    """
+    wants = {
+        "table": (min(1 + table, max(4, height // 2)), 1 + table),
+        "now": (min(1 + ranks, max(2, height // 5)), 1 + ranks),
+    }
+    if composition:
+        wants["composition"] = (min(1 + composition, 5), 1 + composition)
+    if inputs:
+        wants["inputs"] = (2, 1 + inputs)
+    rows = _share(height, wants)
+    rows["table"] += height - sum(rows.values())
+    return PhasesPlan(rows["now"], rows["table"], rows.get("composition", 0), rows.get("inputs", 0))
 
 
 def _share(rows: int, wants: dict[str, tuple[int, int]]) -> dict[str, int]:

@@ -4,7 +4,7 @@ from textual import events
 
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.views import present
-from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span
+from gpumem_tui.views.text import TEXTURE, Line, Span
 from gpumem_tui.views.tui.actions import ACTIONS
 from gpumem_tui.views.tui.widgets.lines import Lines
 
@@ -12,9 +12,8 @@ from gpumem_tui.views.tui.widgets.lines import Lines
 def help_lines(state: RunState | None) -> list[Line]:
     """Everything that the help says, top to bottom."""
     lines: list[Line] = [(Span(" Where is every byte of this card?", "strong"),), ()]
-    for term in TERMS:
-        spans = (Span(f"   {TEXTURE[term]} ", term), Span(f"{term:<13}"), Span(present.MEANINGS[term], "dim"))
-        lines.append(spans)
+    for term, meaning in present.MEANINGS.items():
+        lines.append(_sign(term, present.LABELS[term], meaning))
     lines += [
         (
             Span("   — ", "missing"),
@@ -29,6 +28,9 @@ def help_lines(state: RunState | None) -> list[Line]:
             *(Span("   In the chart: ", "dim"), Span("┄", "dim"), Span(" nothing was read then   ", "dim")),
             *(Span("▲", "warning"), Span(" an event; levels are highs, from zero", "dim")),
         ),
+        (),
+        (Span(" What allocated is made of, at the end of a step", "strong"),),
+        *(_sign(key, label, meaning) for key, (label, meaning) in present.MADE_OF.items()),
         (),
         (Span(" Keys", "strong"),),
     ]
@@ -49,6 +51,10 @@ def help_lines(state: RunState | None) -> list[Line]:
         lines += [(), (Span(" This run", "strong"),), (Span(f"   recording  {facts.path}", "dim"),)]
         lines.append((Span(f"   command    {' '.join(facts.command)}", "dim"),))
     return lines
+
+
+def _sign(key: str, label: str, meaning: str) -> Line:
+    return (Span(f"   {TEXTURE[key]} ", key), Span(f"{label:<13}"), Span(meaning, "dim"))
 
 
 class Help(Lines):

@@ -119,13 +119,12 @@ class Overview(Container):
             self._chart.show(drawn)
         else:
             self._chart.show([])
-        for panel, draw in (
-            (self._ranks, panels.rank_lines),
-            (self._processes, panels.process_lines),
-            (self._events, panels.event_lines),
-        ):
+        for panel, draw in ((self._ranks, panels.rank_lines), (self._processes, panels.process_lines)):
             if panel.display:
                 panel.show_rows(draw(state, panel.size.width))
+        if self._events.display:
+            untold = not panels.moment_fits(state, self.size.width)
+            self._events.show_rows(panels.event_lines(state, self._events.size.width, moment=untold))
 
     def on_resize(self) -> None:
         """Draw again for the new size."""

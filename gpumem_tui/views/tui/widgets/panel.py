@@ -30,21 +30,23 @@ class Panel(Lines):
         super().__init__(id=id)
         self.title = title
         self._rows: Sequence[Line] = ()
+        self._head: Sequence[Line] = ()
         self._first = 0
         self.focused_panel = False
 
-    def show_rows(self, rows: Sequence[Line]) -> None:
-        """New rows; the place in them is kept."""
-        self._rows = rows
+    def show_rows(self, rows: Sequence[Line], head: Sequence[Line] = ()) -> None:
+        """New rows; the place in them is kept. ``head`` stays above them."""
+        self._rows, self._head = rows, head
         self._draw()
 
     def _draw(self) -> None:
-        room = max(0, self.size.height - 1)
+        room = self.page()
         self._first = max(0, min(self._first, len(self._rows) - room))
         below = len(self._rows) - room - self._first
         remark = hidden(self._first, max(0, below))
         heading = rule(self.title, self.size.width, remark, focused=self.focused_panel)
-        self.show([heading, *self._rows[self._first : self._first + room]])
+        shown = [heading, *self._head, *self._rows[self._first : self._first + room]]
+        self.show(shown[: self.size.height])
 
     def scroll_rows(self, count: int) -> None:
         """Move by rows; stops at both ends."""
@@ -53,7 +55,7 @@ class Panel(Lines):
 
     def page(self) -> int:
         """Rows of one page."""
-        return max(1, self.size.height - 1)
+        return max(1, self.size.height - 1 - len(self._head))
 
     def mark(self, focused: bool) -> None:
         """Show whether keys go to this panel."""
