@@ -129,7 +129,7 @@ def _failure(number: int, failure: "OomFailure", cells: int) -> Iterable[str]:
 
 def _who(failure: "OomFailure") -> Iterable[str]:
     """``line 41``, ``rank 3``, ``GPU 0``, ``in backward (train.py:8 in step)``."""
-    again = f" (said {failure.mentions} times)" if failure.mentions > 1 else ""
+    again = f" (said on {failure.mentions} lines)" if failure.mentions > 1 else ""
     yield f"line {failure.line}{again}"
     if failure.rank is not None:
         yield f"rank {failure.rank}"
@@ -151,7 +151,7 @@ def _figures(failure: "OomFailure") -> "Iterable[tuple[str, Figure | None]]":
     yield "requested", failure.requested
     yield "free", failure.free
     yield "total", failure.total
-    yield "cap of this process", failure.allowed
+    yield "allowed", failure.allowed
     yield "allocated", failure.allocated
     yield "  in private pools", failure.private_pools
     yield "reserved, unallocated", failure.idle

@@ -11,12 +11,13 @@ _MOMENT = "free and the process list of the device at that moment"
 def outside(s: Situation) -> Finding:
     """The driver, a library or NCCL had no memory, while PyTorch may hold plenty idle."""
     what = s.call or f"a {s.backend or 'CUDA'} call"
-    evidence = (*word(f"{what} failed", "message"), *figure("it asked for", s.requested))
+    evidence = (*word(f"the message names {what}", "message"), *figure("it asked for", s.requested))
     if not s.certain:
         return Finding(
             Verdict.UNKNOWN,
             Strength.UNDECIDED,
-            f"{what} failed; a device without free memory is one cause of several",
+            f"a call outside PyTorch's allocator failed ({what}); "
+            "a device without free memory is one cause of several",
             evidence,
             check="watch free on the device up to this call: near 0 means memory, otherwise another cause",
             missing=(_MOMENT, "a message that says memory"),
@@ -24,7 +25,7 @@ def outside(s: Situation) -> Finding:
     return Finding(
         Verdict.OUTSIDE_PYTORCH,
         Strength.SUPPORTED,
-        f"{what} got no memory from the driver, outside PyTorch's allocator; "
+        f"the driver had no memory left for a call outside PyTorch's allocator ({what}); "
         "what PyTorch keeps reserved was not available to it",
         evidence,
         check="compare reserved with device used just before this call: only what is free can be given",

@@ -117,7 +117,10 @@ def capacity(view: View, strength: Strength) -> Finding:
         if need.certainly_at_least(s.total):
             headline = f"live tensors and the request need {need.say()}, and the card has {s.total.say()}"
         else:
-            headline = f"live tensors fill the card: {s.allocated.say()} of {s.total.say()}"
+            headline = (
+                f"live tensors fill the card: {s.allocated.say()} of {s.total.say()}, "
+                f"and {s.requested.say()} more were asked for"
+            )
     else:
         headline = "what is live, with the request, does not fit"
     return Finding(

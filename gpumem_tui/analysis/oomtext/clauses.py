@@ -201,6 +201,11 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
         r"oom[-_]killevents?(?:\(s\))?in(?:StepId=|step)(?P<call>\d{1,12}\.(?:batch|extern|interactive|\d{1,6}))"
         r"|tasks?(?:havebeen|been)OOMKilled|task\d{1,6}:OutOfMemory|OOMKilled")),
 )  # fmt: skip
+_CALLS = {
+    "UnabletofindavalidcuDNNalgorithmtorunconvolution": "cuDNN found no algorithm",
+    "GETwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
+    "FINDwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
+}
 _CALL = re.compile(r"whencalling[`'\"]?([A-Za-z_]\w{2,60})\(")
 
 
@@ -221,7 +226,7 @@ def outside_messages(text: str) -> list[Match]:
             if "size" in groups:
                 fields["requested"] = Figure.parse(groups["size"])
             if "call" in groups:
-                fields["call"] = groups["call"]
+                fields["call"] = _CALLS.get(groups["call"], groups["call"])
                 if family is Family.LIBRARY and (call := _CALL.match(text, match.end())):
                     fields["call"] = f"{groups['call']} in {call[1]}"
                     end = call.end()

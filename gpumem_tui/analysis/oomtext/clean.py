@@ -56,10 +56,10 @@ _STAMP = re.compile(
     r"|\d\d[-/]\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\d\d:\d\d:\d\d(?:[.,]\d{1,9})?"
     r"|\d{1,8}\.\d{6}"
-    r")\]?[ :|,-]{0,4}"
+    r")\]?(?: - | \| |: |, | )?"
 )
 _LEVEL = re.compile(
-    r"\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?=[\s:|\]-])[ :|-]{0,4}"
+    r"\[?(?:DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)\]?(?=[\s:|-])(?: - | \| |: | )?"
     r"|\[[\w./-]{1,80}\.\w{1,4}:\d{1,6}\]\s?"
 )
 _REPEATED = re.compile(r"\[repeated \d+x across cluster\]")

@@ -38,6 +38,8 @@ class Family(str, Enum):
     """A DataLoader worker ran out of /dev/shm."""
 
 
+ALLOCATORS = frozenset({Family.ALLOCATOR, Family.ASYNC, Family.REJECTED, Family.EXABYTE, Family.MPS})
+"""PyTorch's own messages, with figures."""
 HOST = frozenset({Family.HOST_KILL, Family.HOST_ALLOCATION, Family.SHARED_MEMORY})
 
 
@@ -61,6 +63,7 @@ class OomFailure(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """The start of the message, control characters replaced."""
     mentions: int = 1
+    """On how many lines it is said."""
     mention_lines: tuple[int, ...] = ()
     """Lines of the first twenty mentions."""
     rank: int | None = None

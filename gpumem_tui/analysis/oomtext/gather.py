@@ -11,6 +11,7 @@ import msgspec
 
 from gpumem_tui.analysis.oomtext import ends
 from gpumem_tui.analysis.oomtext.facts import (
+    ALLOCATORS,
     HOST,
     Aftermath,
     Family,
@@ -35,7 +36,6 @@ FIGURES = ("requested", "total", "free", "allocated", "idle", "reserved", "priva
 _IDENTITY = (*FIGURES, "other_allocations", "device")
 _WHO = ("rank", "local_rank", "worker", "pid")
 _DIGITS = re.compile(r"\d+")
-_PYTORCH = frozenset({Family.ALLOCATOR, Family.ASYNC, Family.REJECTED, Family.EXABYTE, Family.MPS})
 
 
 class Gathering:
@@ -160,7 +160,7 @@ def _join(known: OomFailure, new: OomFailure, last_line: int) -> OomFailure | No
     elif known.family is not new.family:
         # an allocator's message that NCCL or the driver repeats in other words keeps its own family
         return None
-    elif known.family in _PYTORCH:
+    elif known.family in ALLOCATORS:
         if not _repeats(known, new) and not _repeats(new, known):
             return None
     elif not near:
@@ -174,9 +174,12 @@ def _join(known: OomFailure, new: OomFailure, last_line: int) -> OomFailure | No
     filled |= {
         "line": known.line,
         "certain": known.certain or new.certain,
-        "mentions": known.mentions + new.mentions,
-        "mention_lines": (known.mention_lines + new.mention_lines)[:_LINES_KEPT],
     }
+    if known.family not in ALLOCATORS:
+        filled["text"] = known.text
+    again = new.line != last_line
+    filled["mentions"] = known.mentions + again
+    filled["mention_lines"] = (known.mention_lines + new.mention_lines * again)[:_LINES_KEPT]
     if known.phase is not None:  # the first traceback is the failing process's own; later ones re-raise
         filled |= {name: getattr(known, name) for name in ("phase", "phases", "frame", "user_frame")}
         filled["first_optimizer_step"] = known.first_optimizer_step

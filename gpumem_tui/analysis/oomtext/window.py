@@ -13,7 +13,7 @@ import msgspec
 
 from gpumem_tui.analysis.oomtext import clauses, ends, frames
 from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, readable, squeeze
-from gpumem_tui.analysis.oomtext.facts import HOST, Aftermath, Family, OomFailure, RootCause
+from gpumem_tui.analysis.oomtext.facts import ALLOCATORS, HOST, Aftermath, Family, OomFailure, RootCause
 
 FRAMES_BACK = 220
 """How many segments before a message may belong to its traceback."""
@@ -68,16 +68,31 @@ class _Voice:
 
 
 _OURS = re.compile(r"memory|alloc|[Ee]rror|NCCL|[Kk]ill|process")
-_HEADS = re.compile(
-    r"\S{0,60}\s?(?:out of memory|Allocation on device|NVML_SUCCESS|_STATUS_|cuDNN|engine|cuda error"
-    r"|bad_alloc|ncclU|[Kk]ill|allocate|Cuda failure|CUDA calloc|Errno 12|[Bb]us error|shared memory)"
-)
+_LEAD = 80
+"""So many characters before a message are shown with it: the exception's name, usually."""
 
 
-def _excerpt(parts: Sequence[Segment]) -> str:
-    text = " ".join(part.text[-4000:] if len(part.text) > 8000 else part.text for part in parts)
-    match = _HEADS.search(text)
-    return readable(text[match.start() :] if match else text)
+def _excerpt(voice: _Voice, match: clauses.Match) -> str:
+    """The message as it stands, from the start of its line where that is near."""
+    index, column = voice.part_at(match.start)
+    last, end = voice.part_at(match.end - 1)
+    texts = [part.text for part in voice.parts[index : last + 1]]
+    if match.family in ALLOCATORS:  # what follows the last figure is advice
+        texts[-1] = texts[-1][: _plain(texts[-1], end) + 1]
+    start = _plain(texts[0], column)
+    if start > _LEAD:
+        texts[0] = texts[0][start - _LEAD :].partition(" ")[2]
+    return readable(" ".join(texts))
+
+
+def _plain(text: str, squeezed: int) -> int:
+    """The offset in a text of a character that squeezing has moved."""
+    for at, char in enumerate(text):
+        if squeeze(char):
+            if not squeezed:
+                return at
+            squeezed -= 1
+    return len(text)
 
 
 def _shared_prefix(before: str, text: str) -> int:
@@ -107,8 +122,7 @@ def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment
             told = (len(match.fields), match.end - match.start)
             if place in failures and failures[place][0] >= told:
                 continue
-            shown = _excerpt(voice.parts[index : index + 3])
-            failures[place] = told, _failure(match, part, shown, before, parts)
+            failures[place] = told, _failure(match, part, _excerpt(voice, match), before, parts)
         for hit in clauses.PRESSURE.finditer(voice.text):
             index, column = voice.part_at(hit.start())
             part = voice.parts[index]
@@ -174,7 +188,7 @@ def _failure(
         frame=told.frame,
         user_frame=told.user_frame,
         first_optimizer_step=told.first_optimizer_step,
-        **values,  # type: ignore[arg-type]
+        **values,
     )
 
 
