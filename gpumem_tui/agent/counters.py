@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Deque, Dict, FrozenSet, Iterator, Optional, Tuple
 
 from .guard import contained
 
@@ -51,6 +51,18 @@ def _leaves(stats: Any, path: Tuple[Any, ...] = ()) -> Iterator[Tuple[Tuple[Any,
             yield from _leaves(value, path + (key,))
 
 
+class _Peaks:
+    """The peaks of all counters of a device in one order, taken by one compiled expression.
+
+    A boundary of every phase does this; walking the nested dicts costs ten times as much.
+    """
+
+    def __init__(self, stats: Stats) -> None:
+        self.paths = tuple(path for path, _ in _leaves(stats))
+        items = ",".join("s" + "".join("[%r]" % (key,) for key in path) + "['peak']" for path in self.paths)
+        self.of: Callable[[Stats], Tuple[int, ...]] = eval("lambda s: (%s,)" % items)
+
+
 class Counters:
     """Reading, and the virtual peaks, of this process.
 
@@ -64,8 +76,11 @@ class Counters:
         self._reset: Callable[[int], Any] = c._cuda_resetPeakMemoryStats
         self._read_any: Optional[Callable[[int], Stats]] = getattr(c, "_accelerator_getDeviceStats", None)
         self._reset_any: Optional[Callable[[int], Any]] = getattr(c, "_accelerator_resetPeakStats", None)
-        self._pending: Deque[Tuple[int, Stats]] = deque()
+        self._shapes: Dict[int, _Peaks] = {}
+        self._pending: Deque[Tuple[int, _Peaks, Tuple[int, ...]]] = deque()
         self._carry: Dict[int, Dict[Tuple[Any, ...], int]] = {}
+        self._pooled: FrozenSet[int] = frozenset()
+        """Devices with private pools at their last boundary: their counters are listed anew each time."""
         self._lock = threading.RLock()
         self.reset_peaks = reset_peaks
         self.on_user_reset: Callable[[int, Levels], None] = lambda ordinal, levels: None
@@ -91,18 +106,32 @@ class Counters:
         stats = self._read(ordinal)
         if self.reset_peaks:
             self._reset(ordinal)
-            self._pending.append((ordinal, stats))
+            shape = self._shape_of(ordinal, stats)
+            self._pending.append((ordinal, shape, shape.of(stats)))
         return Levels(stats)
+
+    def _shape_of(self, ordinal: int, stats: Stats) -> _Peaks:
+        """Which counters there are: the same ones at every call, but for private pools that come and go."""
+        shape = self._shapes.get(ordinal)
+        pools = stats.get("reserved_bytes_by_private_pools")
+        if shape is None or pools or ordinal in self._pooled:
+            self._pooled = self._pooled | {ordinal} if pools else self._pooled - {ordinal}
+            shape = self._shapes[ordinal] = _Peaks(stats)
+        return shape
 
     def fold(self) -> None:
         """Take what boundaries have reset into what the user is shown."""
         with self._lock:
+            highest: Dict[Tuple[int, _Peaks], Tuple[int, ...]] = {}
             while self._pending:
-                ordinal, stats = self._pending.popleft()
+                ordinal, shape, peaks = self._pending.popleft()
+                before = highest.get((ordinal, shape))
+                highest[ordinal, shape] = peaks if before is None else tuple(map(max, before, peaks))
+            for (ordinal, shape), peaks in highest.items():
                 carry = self._carry.setdefault(ordinal, {})
-                for path, leaf in _leaves(stats):
-                    if leaf["peak"] > carry.get(path, -1):
-                        carry[path] = leaf["peak"]
+                for path, peak in zip(shape.paths, peaks):  # noqa: B905  no strict= in 3.8
+                    if peak > carry.get(path, -1):
+                        carry[path] = peak
 
     def forget_lock(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not here."""
