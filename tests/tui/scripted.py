@@ -322,7 +322,7 @@ def opaque(seconds: int = 60) -> RunState:
     )
     blind = Counters(4700, 0, None, None, None, Reason.UNAVAILABLE)
     one = msgspec.structs.replace(state.devices[0], ledger=books.ledger(reading, [blind]))
-    return msgspec.structs.replace(state, devices=(one,))
+    return msgspec.structs.replace(state, devices=(one,), processes=tuple(_rows(one)))
 
 
 class ScriptedFeed:

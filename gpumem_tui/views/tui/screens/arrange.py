@@ -54,9 +54,11 @@ class PhasesPlan(NamedTuple):
 def arrange_phases(height: int, ranks: int, table: int, composition: int, inputs: int) -> PhasesPlan:
     """Share ``height`` rows out. All else are counts of rows; the table's has its head.
 
-    The table comes first and gets what is left over; composition and inputs are shown
-    where there is room for them.
+    The table comes first; composition and inputs are shown where there is room for them.
+    What nobody wants stays blank at the bottom.
     """
+    if height < 4:
+        return PhasesPlan(0, height, 0, 0)
     wants = {
         "table": (min(1 + table, max(4, height // 2)), 1 + table),
         "now": (min(1 + ranks, max(2, height // 5)), 1 + ranks),
@@ -66,7 +68,6 @@ def arrange_phases(height: int, ranks: int, table: int, composition: int, inputs
     if inputs:
         wants["inputs"] = (2, 1 + inputs)
     rows = _share(height, wants)
-    rows["table"] += height - sum(rows.values())
     return PhasesPlan(rows["now"], rows["table"], rows.get("composition", 0), rows.get("inputs", 0))
 
 
