@@ -63,7 +63,7 @@ _LEVEL = re.compile(
     r"|\[[\w./-]{1,80}\.\w{1,4}:\d{1,6}\]\s?"
 )
 _REPEATED = re.compile(r"\[repeated \d+x across cluster\]")
-_BOX = re.compile(r"[\u2500-\u257f\u2580-\u259f]")
+_BOX = re.compile(r"[\u2500-\u259f]")
 _SPACE = re.compile(r"\s+")
 
 
@@ -126,6 +126,11 @@ def _peel(text: str, source: Source) -> tuple[str, Source, bool]:
 def squeeze(text: str) -> str:
     """The text without white space and box drawing: in it no wrap can split a number or a word."""
     return _SPACE.sub("", _BOX.sub("", text))
+
+
+def is_box(char: str) -> bool:
+    """Whether a character only draws, as the bars and boxes of a terminal do."""
+    return "\u2500" <= char <= "\u259f"
 
 
 def readable(text: str, most: int = 200) -> str:

@@ -84,6 +84,8 @@ _CONTEXT = ("save", "eval", "generate", "graph capture", "load")
 """Phases in which a forward is theirs; the outermost of them is the answer."""
 
 
+_CODE = 300
+"""So many characters of a source line are looked at."""
 REACH = 8
 """A message further than so many lines behind its last frame is not that traceback's."""
 
@@ -111,7 +113,7 @@ def frames_of(lines: Sequence[str]) -> list[Frame]:
         for pattern in _FRAMES:
             if match := pattern.match(lines[at]):
                 parts = match.groupdict()
-                code = lines[at + 1].strip() if at + 1 < len(lines) else ""
+                code = lines[at + 1][:_CODE].strip() if at + 1 < len(lines) else ""
                 found.append(Frame(parts["file"], parts.get("number") or "?", parts["function"] or "", code))
                 last = at
                 break

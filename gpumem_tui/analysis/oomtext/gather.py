@@ -49,7 +49,7 @@ class Gathering:
         self._unclaimed: list[PressureLine] = []
         self._aftermath: dict[tuple[object, ...], Aftermath] = {}
         self._roots: dict[tuple[int, int], RootCause] = {}
-        self._kills: list[ends.Kill] = []
+        self._kills: dict[int | None, tuple[ends.Kill, tuple[int, ...], int]] = {}
         self._no_process_list = False
 
     def add(self, found: Found, *, after: int, until: int) -> None:
@@ -70,8 +70,9 @@ class Gathering:
                     self._aftermath.setdefault(key, item)
             elif isinstance(item, RootCause):
                 self._roots.setdefault((item.rank, item.pid), item)
-            elif len(self._kills) < FAILURES_KEPT:
-                self._kills.append(item)
+            elif item.pid in self._kills or len(self._kills) < FAILURES_KEPT:
+                first, lines, count = self._kills.get(item.pid, (item, (), 0))
+                self._kills[item.pid] = first, (*lines, item.segment.line)[:_LINES_KEPT], count + 1
 
     def _failure(self, failure: OomFailure) -> None:
         failure = self._claim(failure)
@@ -125,7 +126,7 @@ class Gathering:
         for line in self._unclaimed:
             self._count(line)
         self._unclaimed = []
-        failures = _with_kills(self._failures, self._kills)
+        failures = _with_kills(self._failures, list(self._kills.values()))
         roots = tuple(self._roots.values())
         notes = []
         if self._no_process_list:
@@ -224,10 +225,12 @@ def _same_voice(known: OomFailure, new: OomFailure) -> bool:
     return _DIGITS.sub("", known.worker) != _DIGITS.sub("", new.worker)
 
 
-def _with_kills(failures: list[OomFailure], kills: list[ends.Kill]) -> list[OomFailure]:
+def _with_kills(
+    failures: list[OomFailure], kills: list[tuple[ends.Kill, tuple[int, ...], int]]
+) -> list[OomFailure]:
     """Kills that nobody explains: mentions of a kill by the kernel or a cluster, else doubtful failures."""
     known = list(failures)
-    for kill in kills:
+    for kill, lines, count in kills:
         host = [i for i, f in enumerate(known) if f.family is Family.HOST_KILL]
         fits = [i for i in host if kill.pid is None or known[i].pid in (None, kill.pid)]
         if fits:
@@ -236,8 +239,8 @@ def _with_kills(failures: list[OomFailure], kills: list[ends.Kill]) -> list[OomF
                 failure,
                 line=min(failure.line, kill.segment.line),
                 pid=failure.pid if failure.pid is not None else kill.pid,
-                mentions=failure.mentions + 1,
-                mention_lines=tuple(sorted((*failure.mention_lines, kill.segment.line)))[:_LINES_KEPT],
+                mentions=failure.mentions + count,
+                mention_lines=tuple(sorted((*failure.mention_lines, *lines)))[:_LINES_KEPT],
             )
         elif not failures:
             # beside a device failure, a launcher's or a user's kill of the others needs no such reading
@@ -245,7 +248,7 @@ def _with_kills(failures: list[OomFailure], kills: list[ends.Kill]) -> list[OomF
             known.append(
                 OomFailure(
                     family=Family.HOST_KILL, certain=False, line=kill.segment.line, text=kill.what,
-                    mention_lines=(kill.segment.line,), rank=source.rank, worker=source.worker, pid=kill.pid,
+                    mentions=count, mention_lines=lines, rank=source.rank, worker=source.worker, pid=kill.pid,
                 )
             )  # fmt: skip
     return sorted(known, key=lambda failure: failure.line)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from gpumem_tui.analysis.oomtext import clauses, ends, frames
-from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, readable, squeeze
+from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, is_box, readable, squeeze
 from gpumem_tui.analysis.oomtext.facts import ALLOCATORS, HOST, Aftermath, Family, OomFailure, RootCause
 
 FRAMES_BACK = 220
@@ -48,6 +48,8 @@ class _Voice:
     def __init__(self, parts: Sequence[Segment]) -> None:
         self.parts = parts
         self.starts: list[int] = []
+        self._skipped: list[int] = []
+        self._offsets: tuple[int, list[int]] = (-1, [])
         pieces: list[str] = []
         at = 0
         head = ""
@@ -57,6 +59,7 @@ class _Voice:
             piece = squeeze(text[shared:])
             head = text
             self.starts.append(at)
+            self._skipped.append(shared)
             pieces.append(piece)
             at += len(piece)
         self.text = "".join(pieces)
@@ -66,10 +69,22 @@ class _Voice:
         index = bisect.bisect_right(self.starts, offset) - 1
         return index, offset - self.starts[index]
 
+    def plain(self, index: int, column: int) -> int:
+        """Where in a segment's own text a character stands that squeezing has moved."""
+        if self._offsets[0] != index:
+            skipped, text = self._skipped[index], self.parts[index].text
+            kept = [at for at in range(skipped, len(text)) if not text[at].isspace() and not is_box(text[at])]
+            self._offsets = (index, kept)
+        offsets = self._offsets[1]
+        return offsets[column] if column < len(offsets) else len(self.parts[index].text)
+
 
 _OURS = re.compile(r"memory|alloc|[Ee]rror|NCCL|[Kk]ill|process")
 _LEAD = 80
 """So many characters before a message are shown with it: the exception's name, usually."""
+
+_SHOWN = 400
+"""No more of a line is shown."""
 
 
 def _excerpt(voice: _Voice, match: clauses.Match) -> str:
@@ -78,21 +93,11 @@ def _excerpt(voice: _Voice, match: clauses.Match) -> str:
     last, end = voice.part_at(match.end - 1)
     texts = [part.text for part in voice.parts[index : last + 1]]
     if match.family in ALLOCATORS:  # what follows the last figure is advice
-        texts[-1] = texts[-1][: _plain(texts[-1], end) + 1]
-    start = _plain(texts[0], column)
+        texts[-1] = texts[-1][: voice.plain(last, end) + 1]
+    start = voice.plain(index, column)
     if start > _LEAD:
-        texts[0] = texts[0][start - _LEAD :].partition(" ")[2]
-    return readable(" ".join(texts))
-
-
-def _plain(text: str, squeezed: int) -> int:
-    """The offset in a text of a character that squeezing has moved."""
-    for at, char in enumerate(text):
-        if squeeze(char):
-            if not squeezed:
-                return at
-            squeezed -= 1
-    return len(text)
+        texts[0] = texts[0][start - _LEAD : start + _SHOWN].partition(" ")[2]
+    return readable(" ".join(text[:_SHOWN] for text in texts))
 
 
 def _shared_prefix(before: str, text: str) -> int:
