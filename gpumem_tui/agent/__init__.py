@@ -9,25 +9,40 @@ never creates a context, never synchronises, and never raises into the user's pr
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Optional
 
+TYPE_CHECKING = False
+"""As ``typing``'s: importing that would cost every interpreter of a run some milliseconds."""
 if TYPE_CHECKING:
+    from typing import Any
+
     from .process import Monitored
 
-monitored: "Optional[Monitored]" = None
-"""The agent of this process, if it was started."""
+monitored: "Monitored | None" = None
+"""The agent of this process, once torch was imported."""
+
+_run = ""
 
 
-def start(run: "Optional[str]" = None) -> bool:
-    """Start the agent for the run directory ``run`` (default: ``GPUMEM_TUI_RUN``). Once a process.
+def start(run: "str | None" = None) -> bool:
+    """Arm the agent for the run directory ``run`` (default: ``GPUMEM_TUI_RUN``). Once a process.
 
-    False where there is no such directory, or this process is not to be monitored.
+    It acts when torch is imported. False where there is no such directory.
     """
-    global monitored
+    global _run
     run = run or os.environ.get("GPUMEM_TUI_RUN")
-    if monitored is not None or not run or not os.path.isdir(run):
-        return monitored is not None
+    if _run or not run or not os.path.isdir(run):
+        return bool(_run)
+    from .importhook import after_import
+
+    _run = run
+    after_import("torch", _on_torch)
+    return True
+
+
+def _on_torch(torch: Any) -> None:
+    """Right after the user's import of torch: only now is the rest of the agent loaded."""
+    global monitored
     from .process import begin
 
-    monitored = begin(run)
-    return True
+    monitored = begin(_run)
+    monitored.on_torch(torch)

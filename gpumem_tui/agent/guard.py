@@ -8,10 +8,12 @@ raised instead. ``KeyboardInterrupt`` and ``SystemExit`` are never ours to keep.
 from __future__ import annotations
 
 import os
-import traceback
-from typing import Any, Callable, List, TypeVar
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+TYPE_CHECKING = False  # as typing's, which is not loaded for this
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, TypeVar
+
+    _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 RAISE = bool(os.environ.get("GPUMEM_TUI_RAISE"))
 """Whether contained errors are raised again: in our tests only."""
@@ -26,6 +28,8 @@ MOST = 20
 def contain(where: str, error: BaseException) -> None:
     """Keep an error of our own from the user's program; ``where`` names what failed."""
     if len(errors) < MOST:
+        import traceback
+
         last = traceback.extract_tb(error.__traceback__)[-1:]
         place = " at %s:%s" % (os.path.basename(last[0].filename), last[0].lineno) if last else ""
         errors.append("%s: %s: %s%s" % (where, type(error).__name__, error, place))

@@ -7,23 +7,27 @@ module up without importing it (``importlib.util.find_spec``) changes nothing.
 
 from __future__ import annotations
 
-import importlib.abc
 import importlib.machinery
-import importlib.util
 import sys
-import threading
-from typing import Any, Callable, Dict, Optional
+from _thread import _local
 
 from .guard import contain
 
 _bootstrap: Any = importlib.machinery.SourceFileLoader.exec_module
-_Act = Callable[[Any], None]
+
+TYPE_CHECKING = False  # as typing's, which is not loaded for this
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    _Act = Callable[[Any], None]
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+class _Finder:
+    """A finder of ``sys.meta_path``, by what it does: a base class would load more of importlib."""
+
     def __init__(self) -> None:
         self.waiting: Dict[str, _Act] = {}
-        self._looking = threading.local()
+        self._looking = _local()
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> Any:
         """The other finders' spec, its loader told to act after the module has run."""
@@ -32,7 +36,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         self._looking.now = True
         try:
-            spec = importlib.util.find_spec(fullname) if path is None else _find(fullname, path, target)
+            spec = _find(fullname, path, target)
         finally:
             self._looking.now = False
         loader = getattr(spec, "loader", None)

@@ -350,9 +350,8 @@ class Monitored:
 
 
 def begin(run: str) -> Monitored:
-    """Arm the agent in this process: it acts when torch is imported."""
+    """The agent's object of this process, minding forks."""
     monitored = Monitored(run, os.environ)
-    after_import("torch", monitored.on_torch)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _after_fork(monitored))
     return monitored

@@ -55,7 +55,7 @@ def test_it_arms_itself_when_torch_is_imported(agent_run, tmp_path, python):
         import torch
         agent = sys.modules["_gpumem_tui_agent"]
         woven = torch.nn.Module.__call__ is not torch.nn.Module._wrapped_call_impl
-        print(agent.monitored._phases is not None, woven)
+        print(agent.monitored.phases is not None, woven)
         class Net(torch.nn.Module):
             def forward(self, x): return x + 1
             def parameters(self): return iter(())
@@ -107,7 +107,7 @@ def test_looking_torch_up_does_not_import_it_or_disarm(agent_run, tmp_path):
         spec = importlib.util.find_spec("torch")
         print(spec.name, "torch" in sys.modules)
         import torch
-        print(sys.modules["_gpumem_tui_agent"].monitored._phases is not None)
+        print(sys.modules["_gpumem_tui_agent"].monitored.phases is not None)
     """
 
     done = agent_run.plain(code, cwd=tmp_path, env={"GPUMEM_TUI_RAISE": ""})

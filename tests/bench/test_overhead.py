@@ -4,8 +4,11 @@ Reported (run with ``-s`` to read them), with loose bounds that only a blunder w
 wall time on a shared machine proves nothing finer.
 """
 
+import os
 import statistics
+import subprocess
 import sys
+import time
 
 import pytest
 
@@ -92,3 +95,24 @@ def test_importing_torch(simcard, agent_run, capsys):
         print(f"\nimport torch: {min(bare):.2f} s bare, {extra_ms:+.0f} ms monitored")
 
     assert extra_ms < 500
+
+
+def test_starting_an_interpreter(agent_run, capsys):
+    def start(env):
+        begin = time.perf_counter()
+        subprocess.run([sys.executable, "-c", "pass"], env=env, check=True)
+        return time.perf_counter() - begin
+
+    bare_env = {k: v for k, v in os.environ.items() if not k.startswith("GPUMEM_")}
+    monitored_env = {**bare_env, **agent_run.environment(bare_env)}
+    bare, monitored = [], []
+    for _ in range(15):
+        bare.append(start(bare_env))
+        monitored.append(start(monitored_env))
+    extra_ms = (statistics.median(monitored) - statistics.median(bare)) * 1e3
+    with capsys.disabled():
+        print(
+            f"\nan interpreter starts in {statistics.median(bare) * 1e3:.1f} ms bare, {extra_ms:+.1f} ms monitored"
+        )
+
+    assert extra_ms < 100
