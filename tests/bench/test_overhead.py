@@ -112,7 +112,8 @@ def test_starting_an_interpreter(agent_run, capsys):
     extra_ms = (statistics.median(monitored) - statistics.median(bare)) * 1e3
     with capsys.disabled():
         print(
-            f"\nan interpreter starts in {statistics.median(bare) * 1e3:.1f} ms bare, {extra_ms:+.1f} ms monitored"
+            f"\nan interpreter starts in {statistics.median(bare) * 1e3:.1f} ms bare, "
+            f"{extra_ms:+.1f} ms monitored"
         )
 
     assert extra_ms < 100
