@@ -84,11 +84,16 @@ def phase_table(state: RunState, cells: int) -> Table:
 
 
 def fitted_columns(views: Sequence[PhaseView], cells: int) -> tuple[list[Column], list[str]]:
-    """The columns that fit, and the names of those that do not. An empty column is not shown at all."""
+    """The columns that fit, and the names of those that do not.
+
+    An empty column is not shown at all; of a single process, which it is gives way first.
+    """
     kept = [c for c in COLUMNS if c.key not in ("errors", "name") or any(getattr(v, c.key) for v in views)]
     order = list(_DROPPED)
     if _names_tell_apart(views):
         order.insert(order.index("device"), order.pop(order.index("name")))
+    if len({view.rank for view in views}) == 1:
+        order.insert(0, order.pop(order.index("rank")))
     dropped = []
     while order and 1 + sum(_column_width(column, views) + 1 for column in kept) > cells + 1:
         key = order.pop(0)

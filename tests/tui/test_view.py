@@ -369,12 +369,12 @@ async def test_the_phases_of_one_rank_fit_80_by_24():
 
     assert lines[1].startswith("── now ─")
     assert lines[2] == "   rank 0  step 120  2/s  train › forward"
-    assert lines[3].startswith("▸  phases, finished spans; no room for name ─")
+    assert lines[3].startswith("▸  phases; no room for rank ─")
     assert lines[5].startswith(
-        " rank phase     GPU        n  start   peak    end  start   peak    end median"
+        " phase     name  GPU        n  start   peak    end  start   peak    end median"
     )
     assert lines[6].startswith(
-        " 0    forward   0   cold   1   1.00   3.00   2.00   4.00   6.00   5.00  22 ms"
+        " forward   Bert  0   cold   1   1.00   3.00   2.00   4.00   6.00   5.00  22 ms"
     )
     assert any(line.startswith(" rank 0  GPU 0: 8.75 GiB allocated after step 118") for line in lines)
     assert any("▦ parameters   1.00  ▧ gradients    0.50  ▤ optimizer state   2.00" in line for line in lines)
@@ -457,8 +457,18 @@ async def test_one_more_span_redraws_only_its_count():
         for _ in range(3):
             await view.look()
 
-    assert {(r.x, r.width, r.height) for r in regions} == {(26, 2, 1)}
+    assert {(r.x, r.width, r.height) for r in regions} == {(27, 2, 1)}
     assert len(regions) == 3
+
+
+@pytest.mark.parametrize("palette", PALETTES)
+async def test_the_phases_can_be_drawn_in_every_palette_and_in_ascii(palette):
+    async with View(scripted.with_phases(60), palette=palette, ascii=True) as view:
+        await view.press("3")
+        text = view.screen
+
+    assert text.isascii()
+    assert "P parameters   1.00  G gradients    0.50  O optimizer state   2.00" in text
 
 
 async def test_the_help_explains_what_allocated_is_made_of():

@@ -63,7 +63,14 @@ def test_the_table_has_allocated_and_reserved_apart_and_warm_below_cold():
     ],
 )
 def test_columns_give_way_in_order_and_are_named(cells, dropped):
-    assert table_text(scripted.with_phases(), cells)[1] == dropped
+    assert table_text(scripted.with_phases(60, 2), cells)[1] == dropped
+
+
+def test_of_a_single_process_which_it_is_gives_way_before_anything_else():
+    text, dropped = table_text(scripted.with_phases(), 80)
+
+    assert text[1].startswith(" phase     name  GPU        n  start   peak    end")
+    assert dropped == "rank"
 
 
 def test_a_name_that_tells_two_rows_apart_stays_longer_than_the_starts():
@@ -198,7 +205,7 @@ def test_the_printed_picture_says_what_was_read_and_what_computed():
     assert "   ▦ parameters          1.00 GiB  now        storages, each once\n" in text
     assert "   ▫ other live          5.00 GiB  now        = allocated − the four above\n" in text
     assert "   rank 0  forward Bert  119 ×  int64[8,512] int64[8,512]\n" in text
-    assert "\n no room for: name\n" in text
+    assert "\n no room for: rank\n" in text
 
 
 def test_the_printed_picture_has_no_part_without_content():

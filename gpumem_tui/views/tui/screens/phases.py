@@ -13,7 +13,7 @@ from gpumem_tui.views.tui.widgets.panel import Panel
 if TYPE_CHECKING:
     from gpumem_tui.views.tui.app import MonitorApp
 
-TITLE = "phases, finished spans"
+TITLE = "phases"
 
 
 class Phases(Container):
