@@ -2,7 +2,7 @@
 
 The JSON (``--json``) is one object: ``schema`` (1), ``source``, ``lines``, ``bytes``,
 ``failures``, ``failures_not_kept``, ``pressure``, ``aftermath``, ``root_causes``,
-``notes``. A failure has the fields of ``OomFailure`` and ``findings``; a size is null
+``planning``, ``notes``. A failure has the fields of ``OomFailure`` and ``findings``; a size is null
 where the text does not print it, otherwise an object with ``printed``, ``bytes``,
 ``low_bytes``, ``high_bytes`` (null with a ``reason`` where the text prints a stand-in).
 Fields are only ever added.
@@ -211,6 +211,11 @@ def _others(reading: "Reading", cells: int) -> Iterable[str]:
             yield from _wrap(f"line {after.line}: {who}: {after.what}", cells, first=3, indent=5)
         if len(reading.aftermath) > _SHOWN:
             yield f"   … and {len(reading.aftermath) - _SHOWN} more"
+    if reading.planning:
+        yield ""
+        yield "start-up figures, for planning:"
+        for planned in reading.planning[:_SHOWN]:
+            yield f"   {planned.what:<18}{planned.printed}  (line {planned.line})"
     for note in reading.notes:
         yield ""
         yield from _wrap(f"note: {note}", cells, indent=6)

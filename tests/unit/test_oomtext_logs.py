@@ -261,6 +261,25 @@ def test_kills_after_a_device_failure_are_its_consequence():
     assert [f.family for f in failures] == [Family.ALLOCATOR]
 
 
+def test_start_up_figures_of_vllm_are_read_for_planning():
+    reading = read(
+        """\
+        (EngineCore_DP0 pid=9) INFO 11-29 15:40:41 [gpu_model_runner.py:2653] Model loading took 14.9889 GiB and 3.2 seconds
+        (EngineCore_DP0 pid=9) INFO 11-29 15:41:02 [gpu_worker.py:298] Available KV cache memory: 4.87 GiB
+        (EngineCore_DP0 pid=9) INFO 11-29 15:41:02 [kv_cache_utils.py:1087] GPU KV cache size: 39,872 tokens
+        (EngineCore_DP0 pid=9) INFO 11-29 15:41:02 [kv_cache_utils.py:1091] Maximum concurrency for 8,192 tokens per request: 4.87x
+        """
+    )
+
+    assert reading.failures == ()
+    assert [(p.what, p.printed) for p in reading.planning] == [
+        ("weights", "14.9889 GiB"),
+        ("KV cache", "4.87 GiB"),
+        ("KV cache tokens", "39,872"),
+        ("concurrency", "8,192 tokens per request: 4.87x"),
+    ]
+
+
 NO_FAILURE = [
     "",
     "\n",

@@ -3,7 +3,15 @@
 :class:`Scanner` takes a log in blocks of bytes and gives a :class:`Reading`.
 """
 
-from gpumem_tui.analysis.oomtext.facts import Aftermath, Family, Holder, OomFailure, Pressure, Reading
+from gpumem_tui.analysis.oomtext.facts import (
+    Aftermath,
+    Family,
+    Holder,
+    OomFailure,
+    Planning,
+    Pressure,
+    Reading,
+)
 from gpumem_tui.analysis.oomtext.figures import Figure
 from gpumem_tui.analysis.oomtext.scanner import Scanner
 from gpumem_tui.analysis.oomtext.situate import pressure_situation, situation
@@ -14,6 +22,7 @@ __all__ = [
     "Figure",
     "Holder",
     "OomFailure",
+    "Planning",
     "Pressure",
     "Reading",
     "Scanner",

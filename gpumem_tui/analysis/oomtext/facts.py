@@ -144,6 +144,16 @@ class RootCause(msgspec.Struct, frozen=True):
     pid: int
 
 
+class Planning(msgspec.Struct, frozen=True):
+    """A start-up figure of a server: evidence for planning."""
+
+    what: str
+    """weights, KV cache, KV cache tokens or concurrency."""
+    printed: str
+    line: int
+    worker: str | None = None
+
+
 class Reading(msgspec.Struct, frozen=True):
     """All that a log says."""
 
@@ -155,4 +165,6 @@ class Reading(msgspec.Struct, frozen=True):
     pressure: tuple[Pressure, ...]
     aftermath: tuple[Aftermath, ...]
     root_causes: tuple[RootCause, ...]
+    planning: tuple[Planning, ...]
+    """The last of each kind and worker."""
     notes: tuple[str, ...]

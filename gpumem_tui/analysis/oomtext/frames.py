@@ -92,6 +92,7 @@ REACH = 8
 
 def may_be_frame(line: str) -> bool:
     """A quick look: whether a line could be a frame at all."""
+    line = line[:_CODE]
     return ".py" in line or 'File "' in line or "Cell In" in line or "File " in line or "<ipython" in line
 
 

@@ -16,6 +16,7 @@ from gpumem_tui.analysis.oomtext.facts import (
     Aftermath,
     Family,
     OomFailure,
+    Planning,
     Pressure,
     Reading,
     RootCause,
@@ -50,6 +51,7 @@ class Gathering:
         self._aftermath: dict[tuple[object, ...], Aftermath] = {}
         self._roots: dict[tuple[int, int], RootCause] = {}
         self._kills: dict[int | None, tuple[ends.Kill, tuple[int, ...], int]] = {}
+        self._planning: dict[tuple[str, str | None], Planning] = {}
         self._no_process_list = False
 
     def add(self, found: Found, *, after: int, until: int) -> None:
@@ -65,9 +67,12 @@ class Gathering:
                 if len(self._unclaimed) > _LOOK_BACK:
                     self._count(self._unclaimed.pop(0))
             elif isinstance(item, Aftermath):
-                key = (item.what, item.rank, item.worker, item.pid)
                 if len(self._aftermath) < FAILURES_KEPT:
-                    self._aftermath.setdefault(key, item)
+                    self._aftermath.setdefault((item.what, item.rank, item.worker, item.pid), item)
+            elif isinstance(item, Planning):
+                key = (item.what, item.worker)
+                if key in self._planning or len(self._planning) < FAILURES_KEPT:
+                    self._planning[key] = item
             elif isinstance(item, RootCause):
                 self._roots.setdefault((item.rank, item.pid), item)
             elif item.pid in self._kills or len(self._kills) < FAILURES_KEPT:
@@ -145,6 +150,7 @@ class Gathering:
             pressure=tuple(self._pressure.values()),
             aftermath=_victims(tuple(self._aftermath.values()), failures),
             root_causes=roots,
+            planning=tuple(self._planning.values()),
             notes=tuple(notes),
         )
 

@@ -27,6 +27,10 @@ _GATE_BYTES = 64 << 10
 _NO_BREAK_SPACE = "\u00a0".encode()
 
 GATE = (
+    b"KV ",
+    b"loading took",
+    b"weights take",
+    b"concurrency for",
     b"emory",
     b"EMORY",
     b"llocat",
@@ -55,6 +59,12 @@ GATE = (
 """A block without any of these holds nothing that matters, and is passed over whole."""
 
 MARKS = (
+    b"KV cache memory",
+    b"KV cache size",
+    b"KV Cache is",
+    b"loading took",
+    b"weights take",
+    b"concurrency for",
     b"ut of mem",
     b"of memory",
     b"OutOfMem",

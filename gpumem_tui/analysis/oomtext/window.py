@@ -13,7 +13,16 @@ import msgspec
 
 from gpumem_tui.analysis.oomtext import clauses, ends, frames
 from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, is_box, readable, squeeze
-from gpumem_tui.analysis.oomtext.facts import ALLOCATORS, HOST, Aftermath, Family, OomFailure, RootCause
+from gpumem_tui.analysis.oomtext.facts import (
+    ALLOCATORS,
+    HOST,
+    Aftermath,
+    Family,
+    OomFailure,
+    Planning,
+    RootCause,
+)
+from gpumem_tui.analysis.oomtext.planning import planning_of
 
 FRAMES_BACK = 220
 """How many segments before a message may belong to its traceback."""
@@ -30,7 +39,7 @@ class PressureLine(NamedTuple):
     total_bytes: int
 
 
-Item = OomFailure | PressureLine | Aftermath | RootCause | ends.Kill
+Item = OomFailure | PressureLine | Aftermath | RootCause | ends.Kill | Planning
 
 
 class Found(NamedTuple):
@@ -148,6 +157,7 @@ def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment
             items.append((part.at, 0, after))
         if (kill := ends.kill_of(part)) is not None:
             items.append((part.at, 0, kill))
+        items += [(part.at, 0, planned) for planned in planning_of(part)]
         if ends.is_memory_error(part):
             match = clauses.Match(Family.HOST_ALLOCATION, 0, 0, {})
             items.append((part.at, 0, _failure(match, part, readable(part.text), before, parts)))
