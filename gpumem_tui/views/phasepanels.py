@@ -17,6 +17,8 @@ from gpumem_tui.views.text import Line, Span, fit, left, right, width
 _FIGURE = 6
 """Least cells of a figure's column, so that the table does not move as figures grow."""
 
+_SHORT = {"allocated": "alloc", "reserved": "resv"}
+
 _PHASE = 16
 _NAME = 24
 """Most cells of a phase and of a name; longer ones are cut."""
@@ -75,9 +77,10 @@ def phase_table(state: RunState, cells: int) -> Table:
         return Table([], [fit((Span("   no phase has ended yet", "dim"),), cells)], "")
     kept, dropped = fitted_columns(views, cells)
     widths = [_column_width(column, views) for column in kept]
-    heads = [Span(" ")]
-    for column, size in zip(kept, widths, strict=True):
-        heads.append(Span(f"{_aligned(column, column.head, size)} ", "dim"))
+    heads = [
+        Span(f" {_aligned(column, column.head, size)}", "dim")
+        for column, size in zip(kept, widths, strict=True)
+    ]
     rows = [fit(_row(view, kept, widths), cells) for view in views]
     rows += [fit((Span(f" {text}", "remark"),), cells) for text in phases.phase_remarks(state)]
     return Table([fit(_groups(kept, widths), cells), fit(heads, cells)], rows, ", ".join(dropped))
@@ -95,7 +98,7 @@ def fitted_columns(views: Sequence[PhaseView], cells: int) -> tuple[list[Column]
     if len({view.rank for view in views}) == 1:
         order.insert(0, order.pop(order.index("rank")))
     dropped = []
-    while order and 1 + sum(_column_width(column, views) + 1 for column in kept) > cells + 1:
+    while order and sum(1 + _column_width(column, views) for column in kept) > cells:
         key = order.pop(0)
         gone = next((column for column in kept if column.key == key), None)
         if gone is not None:
@@ -124,12 +127,13 @@ def _aligned(column: Column, text: str, size: int) -> str:
 
 def _groups(kept: Sequence[Column], widths: Sequence[int]) -> Line:
     """The line above the head: which columns are of which counter."""
-    spans, group, room = [Span(" ")], "", 0
+    spans: list[Span] = []
+    group, room = "", 0
 
     def close() -> None:
         if group:
-            label = next((text for text in (f"{group} GiB", group, group[:5]) if len(text) < room), "")
-            spans.append(Span(f"{label.rjust(room - 1)} ", "dim"))
+            label = next((text for text in (f"{group} GiB", group, _SHORT[group]) if len(text) < room), "")
+            spans.append(Span(label.rjust(room), "dim"))
         elif room:
             spans.append(Span(" " * room))
 
@@ -143,13 +147,13 @@ def _groups(kept: Sequence[Column], widths: Sequence[int]) -> Line:
 
 
 def _row(view: PhaseView, kept: Sequence[Column], widths: Sequence[int]) -> Line:
-    spans = [Span(" ")]
+    spans = []
     for column, size in zip(kept, widths, strict=True):
         text = getattr(view, column.key)
         role = "missing" if text == units.MISSING else column.role
         if column.key == "kind" and text == "cold":
             role = "remark"
-        spans.append(Span(f"{_aligned(column, text, size)} ", role))
+        spans.append(Span(f" {_aligned(column, text, size)}", role))
     return tuple(spans)
 
 

@@ -105,7 +105,7 @@ def phase_remarks(state: RunState) -> list[str]:
         None in (row.start_allocated_bytes, row.peak_allocated_bytes, row.end_allocated_bytes)
         for row in state.phases
     ):
-        remarks.append(f"{units.MISSING} not recorded, or folded away with the spans it belonged to")
+        remarks.append(f"{units.MISSING} not read then, or folded away with the spans it belonged to")
     return remarks
 
 

@@ -66,6 +66,15 @@ def test_columns_give_way_in_order_and_are_named(cells, dropped):
     assert table_text(scripted.with_phases(60, 2), cells)[1] == dropped
 
 
+@pytest.mark.parametrize("cells", range(36, 121))
+def test_columns_give_way_before_a_figure_is_cut(cells):
+    rows = (scripted.phase(0, "optimizer", "AdamW", False, errors=2), scripted.phase(1, "eval", "Bert", True))
+
+    text, _ = table_text(scripted.with_phases(60, 2, phases=rows), cells)
+
+    assert not any("…" in line for line in text)
+
+
 def test_of_a_single_process_which_it_is_gives_way_before_anything_else():
     text, dropped = table_text(scripted.with_phases(), 80)
 
@@ -98,7 +107,7 @@ def test_a_start_that_was_folded_away_is_missing_and_never_zero():
     text, _ = table_text(scripted.with_phases(phases=rows), 80)
 
     assert "     —   3.00   2.00      —   6.00   5.00" in text[2]
-    assert text[3] == " — not recorded, or folded away with the spans it belonged to"
+    assert text[3] == " — not read then, or folded away with the spans it belonged to"
 
 
 def test_errors_have_a_column_only_where_there_are_some():
