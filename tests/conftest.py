@@ -17,6 +17,7 @@ import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+import hypothesis
 import pytest
 from agentrun import agent_run  # noqa: F401  a fixture
 from product import gpumem  # noqa: F401  likewise
@@ -25,6 +26,9 @@ from gpumem_tui.errors import MissingRequirement
 from gpumem_tui.simcard import DeviceStatus, Libraries, MachineStatus, SimulatedMachine, build
 from gpumem_tui.simcard import outside as outside_module
 from gpumem_tui.units import parse_size
+
+hypothesis.settings.register_profile("gpumem", deadline=None)  # a busy machine is no finding
+hypothesis.settings.load_profile("gpumem")
 
 REQUIRE = "GPUMEM_TUI_REQUIRE_SIMCARD"
 
