@@ -106,7 +106,7 @@ class OomFailure(msgspec.Struct, frozen=True, kw_only=True):
     first_optimizer_step: bool = False
     """The traceback is creating optimizer state."""
     role: str = "only"
-    """only, first, later or undecided among the failures of the log; why is in ``role_why``."""
+    """only, first or later among the failures of the log; why is in ``role_why``."""
     role_why: str = ""
 
 
