@@ -44,6 +44,7 @@ PICTURES = {
     "overview": (100.0, 120, 38, "dark", ()),
     "overview-small": (100.0, 80, 24, "dark", ()),
     "overview-light": (100.0, 120, 38, "light", ()),
+    "phases": (100.0, 120, 38, "dark", ("3",)),
     "failed": (None, 120, 38, "dark", ()),
     "output": (None, 100, 30, "dark", ("2",)),
 }

@@ -150,10 +150,13 @@ class Phases:
         return span
 
     def _classify(self, here: _Here, module: Any) -> Tuple[str, str]:
-        name = type(module).__name__
-        if name in WRAPPERS:
-            inner = getattr(module, "_orig_mod", None) or getattr(module, "module", None)
-            name = type(inner).__name__ if inner is not None else name
+        core = module
+        while type(core).__name__ in WRAPPERS:
+            inner = getattr(core, "_orig_mod", None) or getattr(core, "module", None)
+            if inner is None:
+                break
+            core = inner
+        name = type(core).__name__
         if self._graph_task() != -1:
             return "recompute", name
         if here.generating:
@@ -162,12 +165,12 @@ class Phases:
             return phase, name
         if not self._grad_enabled():
             # Teachers never train while others do; a model that trains is within its own step.
-            teacher = self.steps.count > 0 and not module.training and module not in self._trained
+            teacher = self.steps.count > 0 and not module.training and core not in self._trained
             return ("no-grad" if self.steps.within or teacher else "eval"), name
         if not module.training:
             return "eval", name
         self.steps.forward()
-        self._trained.add(module)
+        self._trained.add(core)
         return "forward", name
 
     @contained("phase of a module")

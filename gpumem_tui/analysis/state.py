@@ -181,8 +181,8 @@ class PhaseRow(msgspec.Struct, frozen=True):
     cold: bool
     count: int
     errors: int
-    duration_ns: int
-    """Median where spans are whole, otherwise the last."""
+    duration_ns: int | None
+    """Median where spans are whole, otherwise the last; None where none is known."""
     start_allocated_bytes: int | None
     start_reserved_bytes: int | None
     peak_allocated_bytes: int | None

@@ -17,7 +17,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--once", action="store_true", help="print one picture as text and end")
     add("--json", action="store_true", help="print one picture as JSON and end")
     add("--ascii", action="store_true", help="draw with ASCII only")
-    add("--theme", default=None, help="dark, light or ansi")
+    add(
+        "--theme",
+        default=None,
+        choices=("dark", "light", "ansi", "mono"),
+        help="colours (default: by the terminal)",
+    )
     add("--interval", type=float, default=1.0, metavar="S", help="seconds between pictures (default 1)")
 
 

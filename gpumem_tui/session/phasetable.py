@@ -100,7 +100,7 @@ class PhaseTable:
                 cold=cold,
                 count=row.count,
                 errors=row.errors,
-                duration_ns=int(median(row.durations)) if row.durations else 0,
+                duration_ns=int(median(row.durations)) if row.durations else None,
                 start_allocated_bytes=row.start[0],
                 start_reserved_bytes=row.start[1],
                 peak_allocated_bytes=row.peak[0],

@@ -80,7 +80,7 @@ def _phase_view(row: PhaseRow, places: dict[tuple[int, int], str], decimals: int
         start_reserved=figure(row.start_reserved_bytes),
         peak_reserved=figure(row.peak_reserved_bytes, bound=not row.exact),
         end_reserved=figure(row.end_reserved_bytes),
-        median=units.format_seconds(row.duration_ns / 1e9),
+        median=units.format_seconds(None if row.duration_ns is None else row.duration_ns / 1e9),
         errors=str(row.errors) if row.errors else "",
     )
 
