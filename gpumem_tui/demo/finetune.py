@@ -30,10 +30,10 @@ class Block(nn.Module):
         batch, tokens, width = x.shape
         qkv = self.qkv(self.norm_attention(x)).view(batch, tokens, 3, self.heads, width // self.heads)
         q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        y = f.scaled_dot_product_attention(q, k, v, is_causal=True)
+        y: torch.Tensor = f.scaled_dot_product_attention(q, k, v, is_causal=True)
         x = x + self.out(y.transpose(1, 2).reshape(batch, tokens, width))
-        x = x + self.down(f.gelu(self.up(self.norm_forward(x))))
-        return x
+        y = self.down(f.gelu(self.up(self.norm_forward(x))))
+        return x + y
 
 
 class Transformer(nn.Module):
