@@ -73,10 +73,10 @@ def watch(
     Its exit code: the workload's own if it was started here and has ended, else 0.
     """
     from gpumem_tui.journal import rundir
-    from gpumem_tui.session import Playback, Recording
+    from gpumem_tui.session import Playback, Staged
     from gpumem_tui.views.tui import run_app
 
-    recording = Recording(run) if speed is None else Playback(run, speed)
+    recording = Staged(run) if speed is None else Playback(run, speed)
     recording.read()  # a recording that cannot be read is one line, before the screen is taken
     result = run_app(
         recording, theme=theme, ascii=ascii_only, interval_s=interval_s, report_dir=rundir.home()

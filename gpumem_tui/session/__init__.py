@@ -7,5 +7,6 @@
 from gpumem_tui.session.glance import Glance, glance
 from gpumem_tui.session.playback import Playback
 from gpumem_tui.session.recording import Recording
+from gpumem_tui.session.staged import Staged
 
-__all__ = ["Glance", "Playback", "Recording", "glance"]
+__all__ = ["Glance", "Playback", "Recording", "Staged", "glance"]

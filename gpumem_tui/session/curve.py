@@ -21,6 +21,7 @@ class Curve:
     def __init__(self) -> None:
         self._since, self._t = array("q"), array("q")
         self._low, self._high, self._last = array("q"), array("q"), array("q")
+        self._bridge_ns = GAP_NS
 
     def __len__(self) -> int:
         return len(self._t)
@@ -34,15 +35,17 @@ class Curve:
         self._low.append(low)
         self._high.append(high)
         self._last.append(last)
-        if len(self._t) > POINTS:
+        while len(self._t) > POINTS:
             self._fold_older_half()
+            if len(self._t) > POINTS:  # hardly anything but gaps: nothing is lost, so larger ones must go
+                self._bridge_ns *= 2
 
     def _fold_older_half(self) -> None:
         columns = (array("q"), array("q"), array("q"), array("q"), array("q"))
         half = len(self._t) // 2
         at = 0
         while at < half:
-            width = max(GAP_NS, 2 * (self._t[at] - self._since[at]))
+            width = max(self._bridge_ns, 2 * (self._t[at] - self._since[at]))
             joined = at + 1 < half and self._since[at + 1] - self._t[at] <= width
             end = at + 1 if joined else at
             values = (
@@ -59,9 +62,6 @@ class Curve:
         for column, old in zip(columns, rest, strict=True):
             column.extend(old[half:])
         self._since, self._t, self._low, self._high, self._last = columns
-        if len(self._t) > POINTS:  # nothing but gaps: the oldest go
-            for column in columns:
-                del column[: len(column) - POINTS]
 
     def at(self, t_ns: int, tolerance_ns: int) -> int | None:
         """The last value of the point closest to a moment; None where none is as close as the tolerance."""

@@ -44,10 +44,11 @@ class _List:
 class Recording:
     """One run directory, read as far as it goes. Raises :class:`UnreadableRecording` where it cannot be."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: RunDirectory, *, since_ns: int | None = None) -> None:
+        """With ``since_ns``, only what writers say of themselves and everything from about then on."""
         self.run = run
         self.file = run.read_facts()
-        self._follower = Follower(run)
+        self._follower = Follower(run, since_ns=since_ns)
         self._driver = DriverModel()
         self._driver_who: Who = (0, None)
         self._ranks: dict[Who, RankModel] = {}

@@ -10,7 +10,7 @@ from gpumem_tui.session.curve import Curve
 
 SECOND = 10**9
 points = st.lists(
-    st.tuples(st.sampled_from([1, 1, 1, 1, 30]), st.integers(0, 1 << 40)), min_size=41, max_size=400
+    st.tuples(st.sampled_from([1] * 40 + [30]), st.integers(0, 1 << 40)), min_size=41, max_size=400
 )
 
 
@@ -54,6 +54,13 @@ def test_a_folded_point_is_true_of_its_time_and_never_mostly_a_gap(steps):
         assert inside[-1] == (until, last)
         gaps = [b[0] - a[0] for a, b in itertools.pairwise(inside)]
         assert all(gap <= 2 * SECOND or gap <= 0.7 * (until - since) for gap in gaps)
+
+
+def test_sparse_points_are_folded_rather_than_lost():
+    series, raw = grown([(30, value) for value in range(500)], bound=32)
+
+    assert len(series.t_ns) <= 32
+    assert (series.low[0], series.since_ns[0]) == (0, raw[0][0])
 
 
 def test_the_nearest_value_is_given_only_within_the_tolerance():
