@@ -86,6 +86,8 @@ class Phases:
         """Told what entered a root module."""
         self.on_step_end: Callable[[], None] = lambda: None
         """Told after each optimizer step, on the user's thread."""
+        self.on_first: Callable[[], None] = lambda: None
+        """Told that a span begins, on whatever device is current: it may be the first to use one."""
         self.on_look: Callable[[], None] = lambda: None
         """Asks which devices have come into use."""
         self.roots = Seen()
@@ -237,6 +239,7 @@ class Phases:
         here.covered = True
         if spans is None:
             return Late(phase, name)
+        self.on_first()
         spans.step = self.steps.count
         return spans.begin(phase, name)
 
@@ -299,6 +302,7 @@ class Phases:
         spans = self._spans()
         if not self.on or spans is None:
             return NESTED
+        self.on_first()
         spans.step = self.steps.count
         return spans.begin(name, "")
 

@@ -93,6 +93,7 @@ class Monitored:
         phases.on_group = self._on_process_group
         phases.on_mark = self.mark
         phases.on_look = self.look_around
+        phases.on_first = self.note_current
         phases.on_step_end = self.compose
         self.inputs = Inputs(torch.Tensor)
         phases.on_inputs = self.inputs.take
@@ -132,6 +133,11 @@ class Monitored:
         """A span begins on this device."""
         if ordinal not in self.active:
             self.active = tuple(sorted(self.active + (ordinal,)))
+
+    def note_current(self) -> None:
+        """On a user's thread: before any device is used, the current one is where memory will go."""
+        if not self.active and self._reading:
+            self.on_device(self._torch._C._cuda_getDevice())
 
     def _start(self) -> None:
         """Open journal and ring, say who this is, start the sampler. Once a process, on a thread of ours."""

@@ -51,6 +51,19 @@ def test_a_model_moved_to_the_card_is_a_load_whose_peak_is_exact(simcard, agent_
     assert first[5] is True
 
 
+def test_a_load_after_cuda_was_initialised_begins_with_what_was_read(simcard, agent_run):
+    run(simcard, agent_run, """
+        torch.cuda.set_device(0)
+        import time; time.sleep(0.3)
+        model = Net().cuda()
+    """)  # fmt: skip
+
+    (begin,) = agent_run.records(records.Begin)
+
+    assert begin.phase == "load"
+    assert begin.levels == [(0, 0, 0)]
+
+
 def test_a_frozen_teacher_is_no_grad_and_an_evaluation_in_between_is_eval(simcard, agent_run):
     run(simcard, agent_run, """
         student, teacher = Net().cuda(), Teacher().cuda().eval()
