@@ -63,14 +63,18 @@ class Curve:
             column.extend(old[half:])
         self._since, self._t, self._low, self._high, self._last = columns
 
-    def at(self, t_ns: int, tolerance_ns: int) -> int | None:
-        """The last value of the point closest to a moment; None where none is as close as the tolerance."""
-        index = bisect_left(self._t, t_ns)
-        near = [i for i in (index - 1, index) if 0 <= i < len(self._t)]
-        best = min(near, key=lambda i: abs(self._t[i] - t_ns), default=None)
-        if best is None or abs(self._t[best] - t_ns) > tolerance_ns:
-            return None
-        return self._last[best]
+    def settled(self, t_ns: int, within_ns: int) -> int | None:
+        """The value at a moment, if points before and after it within that time all have it."""
+        start = bisect_left(self._t, t_ns - within_ns)
+        values: set[int] = set()
+        before = after = False
+        for index in range(start, len(self._t)):
+            if self._since[index] > t_ns + within_ns:
+                break
+            before = before or self._since[index] <= t_ns
+            after = after or self._t[index] >= t_ns
+            values.update((self._low[index], self._high[index]))
+        return values.pop() if before and after and len(values) == 1 else None
 
     def series(self) -> Series:
         """A copy that does not change."""

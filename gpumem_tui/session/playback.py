@@ -45,6 +45,9 @@ class Playback(Recording):
         """What is still to come has not ended yet."""
         return Life.RUNNING if self._at < len(self._waiting) else super()._life_now()
 
+    def _keeper_life(self) -> Life:
+        return Life.RUNNING if self._at < len(self._waiting) else super()._keeper_life()
+
     def _alive(self, who: tuple[int, int | None]) -> bool:
         return self._at < len(self._waiting)
 

@@ -89,6 +89,8 @@ class RankDevice:
 
     def settled(self, t_ns: int, within_ns: int) -> int | None:
         """Reserved bytes at a moment, if they stood still around it, before and after."""
+        if not self.recent or self.recent[0][0] > t_ns - within_ns:
+            return self.reserved.settled(t_ns, within_ns)  # longer ago than readings are kept whole
         around = [(t, reserved) for t, _, reserved in self.recent if abs(t - t_ns) <= within_ns]
         both = any(t <= t_ns for t, _ in around) and any(t >= t_ns for t, _ in around)
         return around[0][1] if both and len({reserved for _, reserved in around}) == 1 else None

@@ -179,6 +179,9 @@ class Recording:
             driver_reason=self._driver.reason if not self._driver.gpus else None,
         )
 
+    def _keeper_life(self) -> Life:
+        return self._life.keeper_life()
+
     def _life_now(self) -> Life:
         return self._life.run_life()
 
@@ -203,7 +206,8 @@ class Recording:
         recorder = Life.ENDED if self._driver.bye else Life.STARTING
         if self._driver_who[0] and not self._driver.bye:
             recorder = Life.RUNNING if self._alive(self._driver_who) else Life.LOST
-        return facts_of(self.file, self.run, self._life, life, recorder, moment, moment_ns)
+        keeper = self._keeper_life()
+        return facts_of(self.file, self.run, self._life, life, keeper, recorder, moment, moment_ns)
 
     def _output_bytes(self) -> int | None:
         if not self.file.interactive:

@@ -63,11 +63,12 @@ def test_sparse_points_are_folded_rather_than_lost():
     assert (series.low[0], series.since_ns[0]) == (0, raw[0][0])
 
 
-def test_the_nearest_value_is_given_only_within_the_tolerance():
+def test_a_value_is_settled_where_all_points_around_a_moment_have_it():
     curve = Curve()
-    for second in (1, 2, 3):
-        curve.add(second * SECOND, second * SECOND, second, second, second)
+    for second, value in enumerate([5, 5, 5, 9, 9]):
+        curve.add(second * SECOND, second * SECOND, value, value, value)
 
-    assert curve.at(2 * SECOND + 1, SECOND // 2) == 2
-    assert curve.at(9 * SECOND, SECOND) is None
-    assert Curve().at(0, SECOND) is None
+    assert curve.settled(SECOND + 1, SECOND) == 5
+    assert curve.settled(2 * SECOND + 1, SECOND) is None
+    assert curve.settled(4 * SECOND + 1, SECOND) is None
+    assert Curve().settled(0, SECOND) is None
