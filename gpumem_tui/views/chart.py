@@ -286,7 +286,8 @@ def chart(
     if rows <= 0 or cells <= 0:
         return []
     card = present.device_title(device) if cells >= 110 else f"GPU {device.index}"
-    name = f" {card}  {span_name(span_s)} "
+    young = state.now_ns - state.facts.started_ns < span_s * SECOND_NS
+    name = f" {card}  {span_name(0 if young else span_s)} "
     key = () if cells < 78 else (Span(" "), *legend(device))
     title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
     if rows == 1 or cells < _GUTTER + 4:

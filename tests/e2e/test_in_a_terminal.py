@@ -1,6 +1,7 @@
 """The product in a real terminal: a run opens its view, survives its loss, and is come back to."""
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -89,6 +90,7 @@ def test_the_view_is_killed_and_the_run_lives(gpumem, terminal):
     wait_until(lambda: recording.read().facts.ending, 10, "its end")
 
 
+@pytest.mark.skipif(shutil.which("script") is None, reason="the program script is not installed")
 def test_what_the_pty_does_to_output_is_what_script_does(gpumem, tmp_path):
     code = "import sys; sys.stdout.write('a\\tb\\n' * 500); sys.stderr.write('err\\n')"
     typescript = tmp_path / "typescript"

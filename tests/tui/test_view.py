@@ -98,7 +98,7 @@ async def test_the_wheel_moves_the_panel_under_the_pointer():
 
 
 async def test_a_click_selects_a_card_and_its_chart():
-    async with View(scripted.picture(60, 8)) as view:
+    async with View(scripted.picture(600, 8)) as view:
         await view.pilot.click("#devices", offset=(10, 3))
         await view.settle()
 
@@ -257,10 +257,15 @@ async def test_a_feed_that_cannot_read_is_a_line_and_not_the_end():
 
 
 async def test_plus_shows_a_longer_time():
-    async with View(scripted.picture(60)) as view:
+    async with View(scripted.picture(1200)) as view:
         await view.press("plus")
 
         assert "last 15 min" in view.text("chart")
+
+
+async def test_a_run_that_is_shown_whole_is_said_to_be():
+    async with View(scripted.picture(60)) as view:
+        assert "whole run" in view.text("chart")
 
 
 async def test_ascii_mode_draws_nothing_else():
