@@ -244,7 +244,7 @@ class Monitored:
     def look_around(self) -> None:
         """Which devices this process has come to use."""
         counters = self.counters
-        if counters is None:
+        if counters is None or not self._reading or self.custom_pools:
             return
         for ordinal in range(self._torch.cuda.device_count()):
             if ordinal not in self.active:

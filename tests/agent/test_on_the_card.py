@@ -233,8 +233,9 @@ def test_a_pluggable_allocator_has_no_counters_and_that_is_said(simcard, agent_r
     import torch
     own = torch.cuda.memory.CUDAPluggableAllocator({str(library)!r}, "take", "give")
     torch.cuda.memory.change_current_allocator(own)
-    x = torch.empty(1 << 20, device="cuda")
+    x = torch.nn.Linear(8, 8).cuda()
     import time; time.sleep(0.2)
+    x.half(); x(torch.empty(2, 8, device="cuda", dtype=torch.half)).sum().backward()
     """
     simcard.python(code, env=agent_run.environment())
 
