@@ -55,8 +55,8 @@ VARYING = re.compile(rb"'\w*(runtime|per_second|mem_cpu)\w*': '?[\d.e+-]+'?")
 @pytest.mark.parametrize(
     ("script", "phases"),
     [
-        (TRAINER, {"forward", "backward", "optimizer", "eval"}),
-        (TORCHVISION, {"forward", "backward", "optimizer", "eval"}),
+        (TRAINER, {"load", "forward", "backward", "optimizer", "eval"}),
+        (TORCHVISION, {"load", "forward", "backward", "optimizer", "eval"}),
     ],
     ids=["Trainer of transformers", "torchvision"],
 )
@@ -66,7 +66,9 @@ def test_bare_and_monitored_are_the_same(gpumem, make_simcard, script, phases):
     card = make_simcard("8GiB", true_every=16)
     bare = card.run([sys.executable, path], env={"PWD": str(gpumem.folder)}, exits=None)
 
-    monitored = gpumem("run", "--simulate", "8GiB", "--", sys.executable, path, exits=None)
+    monitored = gpumem(
+        "run", "--simulate", "8GiB", "--sim-set", "true_every=16", "--", sys.executable, path, exits=None
+    )
 
     assert (monitored.returncode, bare.returncode) == (0, 0), bare.stderr
     assert VARYING.sub(b"", monitored.stdout) == VARYING.sub(b"", bare.stdout.encode())
