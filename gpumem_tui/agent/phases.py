@@ -22,6 +22,10 @@ WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParal
 """Modules that only wrap another, whose name is the one that people know."""
 
 
+ROOTS = ("forward", "eval", "no-grad", "prefill", "decode")
+"""Phases of a root module's call: none is open on a thread on which a root is entered."""
+
+
 class _Here(threading.local):
     """What the calling thread is in."""
 
@@ -101,6 +105,11 @@ class Phases:
         self._trained = Seen()
         self._captures: Dict[int, Span] = {}
 
+    def heal(self) -> None:
+        """An interrupt has come out of a hook: what it had begun to note on this thread may never be left."""
+        self._here.inside = False
+        self._here.covered = False
+
     def forget(self) -> None:
         """In a forked child: no span of the parent's is open here, and none is ours."""
         self.spans = None
@@ -143,6 +152,8 @@ class Phases:
         parameter = next(module.parameters(), None)
         if parameter is None or parameter.device.type != "cuda":
             return NESTED
+        if self.spans is not None and self.spans.stack():
+            self.spans.end_stale(ROOTS)
         phase, name = self._classify(here, module)
         span = self._begin(parameter.device, phase, name)
         here.inside = span is not None
@@ -189,29 +200,38 @@ class Phases:
         """At ``torch.autograd.backward`` and ``grad``; a reentrant one is part of the outer."""
         if not self.on or self._graph_task() != -1:
             return NESTED
+        if self.spans is not None and self.spans.stack():
+            self.spans.end_stale(("backward",))
         first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
         return self._begin(getattr(first, "device", None), "backward", "")
 
     @contained("phase of an optimizer")
-    def enter_optimizer(self, arguments: Any) -> Optional[Tuple[Span, Any]]:
+    def enter_optimizer(self, arguments: Any) -> Optional[Tuple[Span, Any, int]]:
         """At any ``Optimizer.step``; ``arguments`` are the wrapper's, the optimizer first."""
         if not self.on or not arguments:
             return NESTED
+        if self._graph_task() == -1:
+            self._here.inside = (
+                False  # no model steps an optimizer within its forward: an interrupt left this
+            )
+            if self.spans is not None and self.spans.stack():
+                self.spans.end_stale(("optimizer",))
         groups = getattr(arguments[0], "param_groups", None) or [{}]
         parameters = groups[0].get("params") or [None]
         device = getattr(parameters[0], "device", None)
         span = self._begin(device, "optimizer", type(arguments[0]).__name__)
-        return (span, arguments[0]) if span is not None else NESTED
+        # By its first parameter: an optimizer that is made anew each time is the same one.
+        return (span, arguments[0], id(parameters[0])) if span is not None else NESTED
 
     @contained("phase of an optimizer")
-    def leave_optimizer(self, token: Tuple[Span, Any], error: Optional[BaseException]) -> None:
+    def leave_optimizer(self, token: Tuple[Span, Any, int], error: Optional[BaseException]) -> None:
         """At the end of an optimizer's step."""
-        span, optimizer = token
+        span, optimizer, identity = token
         if self.spans is not None:
             self.spans.end(span, error)
         if error is None:
             self.optimizers.add(optimizer)
-            self.steps.stepped(id(optimizer))
+            self.steps.stepped(identity)
             self.on_step_end()
 
     # --- load, save, generate, graphs ---------------------------------------------------------
@@ -304,7 +324,9 @@ class Phases:
             return NESTED
         self.on_first()
         spans.step = self.steps.count
-        return spans.begin(name, "")
+        span = spans.begin(name, "")
+        span.users = True
+        return span
 
     @contained("process group")
     def on_process_group(self, distributed: Any, error: Optional[BaseException]) -> None:

@@ -19,13 +19,15 @@ from .wire import now_ns
 class Span:
     """One open span. ``peaks`` per ordinal: [allocated, reserved] in bytes so far."""
 
-    __slots__ = ("id", "name", "number", "parent", "peaks", "phase", "step", "thread", "whole")
+    __slots__ = ("id", "name", "number", "parent", "peaks", "phase", "step", "thread", "users", "whole")
 
     def __init__(self, number: int, phase: str, name: str, parent: int, thread: int, step: int) -> None:
         self.id = number
         self.phase, self.name, self.number = phase, name, 0
         self.parent, self.thread, self.step = parent, thread, step
         self.peaks: Dict[int, List[int]] = {}
+        self.users = False
+        """Named by the user: nothing else may take it for stale."""
         self.whole = True
         """Whether every boundary since its begin could be read: then its peaks are exact."""
 
@@ -98,12 +100,20 @@ class Spans:
         levels = self._boundary()
         stack = self.stack()
         kind = type(error).__name__ if error is not None else None
+        if span not in stack:  # ended already, when an interrupted one below it was cleared away
+            return
         while stack:
             last = stack.pop()
             self._open.pop(last.id, None)
             self._put(rings.END, last, at, levels, self.ring.name("error", kind) if kind else 0)
             if last is span:
                 return
+
+    def end_stale(self, phases: Tuple[str, ...]) -> None:
+        """End spans of these phases on the calling thread: an interrupt took the code that would have."""
+        for span in list(self.stack()):
+            if span.phase in phases and not span.users and span in self.stack():
+                self.end(span, InterruptedError())
 
     def _boundary(self) -> List[Tuple[int, Levels]]:
         counters = self.counters

@@ -66,6 +66,9 @@ def parser(verb: str | None = None) -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; the process's exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 gets a ? and no traceback
     words = list(sys.argv[1:] if argv is None else argv)
     verb = words[0] if words else None
     command: list[str] = []

@@ -54,6 +54,7 @@ def show_once(run: "RunDirectory", *, as_json: bool, ascii_only: bool = False) -
     else:
         from gpumem_tui.views import plain
 
+        ascii_only = ascii_only or "utf" not in (sys.stdout.encoding or "").lower()
         cells = shutil.get_terminal_size((100, 24)).columns
         sys.stdout.write(plain.render(state, cells=cells, ascii=ascii_only))
     return 0
@@ -87,7 +88,6 @@ def watch(
         return result.exit_code
     facts = recording.read().facts
     if facts.ending is None:
-        print(f"{run.name} goes on; come back with: gpumem-tui attach {run.name}")
         return 0
     print(f"{run.name}: {facts.ending}; the recording stays: gpumem-tui attach {run.name}")
     return facts.exit_code or 0 if started_here else 0

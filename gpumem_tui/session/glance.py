@@ -48,7 +48,7 @@ def glance(entry: RunEntry) -> Glance:
         else life.sentence() or state.value,
         started_wall_ns=entry.started_wall_ns,
         age=age,
-        command=" ".join(facts.command),
+        command="".join(c if c.isprintable() else " " for c in " ".join(facts.command)),
         host=facts.host,
         simulated=facts.simulated is not None,
     )

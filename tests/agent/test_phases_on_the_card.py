@@ -244,3 +244,42 @@ def test_a_compiled_model_has_the_graphs_that_it_has_without(simcard, agent_run)
     assert monitored.stdout == bare.stdout
     assert bare.stdout.count("{}") == 3
     assert "forward" in {phase for phase, _, _ in told(agent_run)}
+
+
+def test_what_a_signal_handler_raises_within_a_hook_reaches_the_user(simcard, agent_run):
+    done = run(simcard, agent_run, """
+        import signal
+        model = Net().cuda()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        raised = caught = 0
+        def handler(*_):
+            global raised; raised += 1
+            raise TimeoutError("yours")
+        signal.signal(signal.SIGALRM, handler)
+        while raised < 150:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0004 + (raised % 37) * 0.00005)
+                while True:
+                    model(batch()).sum().backward(); optimizer.step()
+            except TimeoutError: caught += 1
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for _ in range(100): model(batch()).sum().backward(); optimizer.step()
+        print(raised == caught)
+        time.sleep(0.2)
+    """)  # fmt: skip
+    last = agent_run.records(records.Begin)[-30:]
+
+    assert done.stdout == "True\n"
+    assert [b.phase for b in last] == ["forward", "backward", "optimizer"] * 10
+    assert all(b.parent is None for b in last)
+
+
+def test_an_optimizer_made_anew_each_time_counts_as_the_same(simcard, agent_run):
+    run(simcard, agent_run, """
+        model = Net().cuda()
+        for _ in range(12):
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model(batch()).sum().backward(); optimizer.step()
+    """)  # fmt: skip
+
+    assert [step for phase, _, step in told(agent_run) if phase == "forward"] == list(range(1, 13))
