@@ -89,6 +89,8 @@ class Ring:
         self._numbers = itertools.count(1)
         self._names: Dict[Tuple[str, str], int] = {}
         self._drained = 0
+        self._gap = 0
+        """A slot that was claimed and not written at the last look."""
         self.lost_edges = 0
         """Edges overwritten before they were drained."""
         self._name_text(0, "", "")
@@ -144,7 +146,12 @@ class Ring:
             seq = self._drained + 1
             found = SLOT.unpack_from(self._map, _slot_at(seq))[0]
             if found < seq:
-                return edges
+                if self._gap != seq or not self._newer(seq):
+                    self._gap = seq
+                    return edges
+                self.lost_edges += 1  # missing at the last look as well: an interrupt took its writer
+                self._drained = seq
+                continue
             if found > seq:  # overwritten: go on with the oldest that may still be there
                 oldest = found - SLOTS + 1
                 self.lost_edges += max(0, oldest - seq)
@@ -154,6 +161,12 @@ class Ring:
             if edge is not None:
                 edges.append(edge)
             self._drained = seq
+
+    def _newer(self, seq: int) -> bool:
+        """Whether a slot soon after this one is written."""
+        return any(
+            SLOT.unpack_from(self._map, _slot_at(later))[0] == later for later in range(seq + 1, seq + 65)
+        )
 
     def close(self) -> None:
         """Unmap. The file stays: it is part of the recording."""

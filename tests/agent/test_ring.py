@@ -66,6 +66,17 @@ def test_every_edge_is_drained_once_or_counted_as_lost(tmp_path_factory, counts)
     ring.close()
 
 
+def test_an_edge_that_an_interrupt_kept_from_being_written_holds_nothing_up(tmp_path):
+    ring = make(tmp_path / "r")
+    put(ring, 1)
+    next(ring._numbers)  # claimed, never written
+    put(ring, 3)
+
+    assert [edge.span for edge in ring.drain()] == [1]
+    assert [edge.span for edge in ring.drain()] == [3]
+    assert ring.lost_edges == 1
+
+
 def test_after_sigkill_a_reader_finds_the_last_edge(tmp_path):
     path = tmp_path / "r"
     code = f"""
