@@ -68,7 +68,7 @@ def test_step_time(simcard, agent_run, capsys, layers, kernel_us, what):
             f"(bare runs differ by {spread:.4f})"
         )
 
-    assert ratio < 2
+    assert ratio < 3
 
 
 def test_a_boundary_and_a_module_call(simcard, agent_run, capsys):
@@ -81,8 +81,8 @@ def test_a_boundary_and_a_module_call(simcard, agent_run, capsys):
             f"\nboundary {boundary_us:.1f} µs (of two in a root call), nested module call +{call_us:.2f} µs"
         )
 
-    assert boundary_us < 100
-    assert call_us < 2
+    assert boundary_us < 1000
+    assert call_us < 20
 
 
 def test_importing_torch(simcard, agent_run, capsys):
@@ -94,7 +94,7 @@ def test_importing_torch(simcard, agent_run, capsys):
     with capsys.disabled():
         print(f"\nimport torch: {min(bare):.2f} s bare, {extra_ms:+.0f} ms monitored")
 
-    assert extra_ms < 500
+    assert extra_ms < 5000
 
 
 def test_starting_an_interpreter(agent_run, capsys):
@@ -116,4 +116,4 @@ def test_starting_an_interpreter(agent_run, capsys):
             f"{extra_ms:+.1f} ms monitored"
         )
 
-    assert extra_ms < 100
+    assert extra_ms < 1000
