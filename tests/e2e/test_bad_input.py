@@ -88,3 +88,23 @@ def test_garbage_journals_are_counted_and_the_rest_is_shown(gpumem):
 
     assert report["run"]["ending"] == "exit code 0"
     assert report["health"]["corrupt_lines"] > 0
+
+
+def test_a_command_with_escapes_and_line_breaks_is_one_plain_line_of_runs(gpumem):
+    gpumem.run(["true", "\x1b[31mred\nsecond line"])
+
+    listed = gpumem("runs").stdout
+
+    assert listed.count(b"\n") == 1
+    assert b"\x1b" not in listed
+    assert b"red second line" in listed
+
+
+@pytest.mark.parametrize("verb", ["runs", "report"])
+def test_a_stream_that_takes_only_ascii_gets_no_traceback(gpumem, verb):
+    gpumem.run(["echo", "Größe ×"])
+
+    done = gpumem(verb, env={"PYTHONIOENCODING": "ascii"})
+
+    assert done.stderr == b""
+    assert done.stdout.isascii()
