@@ -82,6 +82,15 @@ def format_seconds(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def parse_card(text: str, *, what: str) -> int:
+    """The memory of a card, as :func:`parse_size`; a bare ``24`` is refused, which nobody means in bytes."""
+    size = parse_size(text, what=what)
+    if size < MIB:
+        unit = f"; write {text.strip()}GiB" if text.strip().isdecimal() else ""
+        raise BadInput(f"{what} {text!r} is {format_bytes(size)}, which no card has{unit}")
+    return size
+
+
 def parse_size(text: str, *, what: str = "size") -> int:
     """``24GiB``, ``24gib``, ``24G``, ``1.5g``, ``512 MiB``, ``1073741824`` → bytes, all binary.
 

@@ -32,6 +32,7 @@ from gpumem_tui.records import (
     Memories,
     Memory,
     Output,
+    Peaks,
     Processes,
     Sample,
     Samples,
@@ -41,7 +42,7 @@ from gpumem_tui.records import (
 from gpumem_tui.records.kinds import Extent
 
 Bucket = Samples | Memories | Spans
-Thinned = Processes | Tree | Load | Host | Output
+Thinned = Processes | Tree | Load | Host | Output | Peaks
 
 
 def _point(value: int | None) -> Extent | None:
@@ -56,6 +57,11 @@ def _join(one: Extent | None, two: Extent | None) -> Extent | None:
 
 def _later(one: int | None, two: int | None) -> int | None:
     return one if two is None else two
+
+
+def _sum(one: int | None, two: int | None) -> int | None:
+    """Of what is known."""
+    return _later(one, two) if one is None or two is None else one + two
 
 
 def of_sample(sample: Sample) -> Samples:
@@ -100,6 +106,8 @@ def of_span(begin: Begin, end: End, cold: bool) -> list[Spans]:
         count=1,
         errors=0 if end.error is None else 1,
         duration_ns=_point(end.t_ns - begin.t_ns),
+        inexact=0,
+        step=begin.step,
     )
     if not end.levels:
         return [whole]
@@ -111,8 +119,9 @@ def of_span(begin: Begin, end: End, cold: bool) -> list[Spans]:
             peak_reserved=_point(peak_reserved),
             end_allocated=_point(allocated),
             end_reserved=_point(reserved),
+            inexact=0 if exact else 1,
         )
-        for ordinal, allocated, reserved, peak_allocated, peak_reserved, *_ in end.levels
+        for ordinal, allocated, reserved, peak_allocated, peak_reserved, exact in end.levels
     ]
 
 
@@ -166,6 +175,10 @@ def join(one: Bucket, two: Bucket) -> Bucket:
             peak_reserved=_join(one.peak_reserved, two.peak_reserved),
             end_allocated=_join(one.end_allocated, two.end_allocated),
             end_reserved=_join(one.end_reserved, two.end_reserved),
+            inexact=_sum(one.inexact, two.inexact),
+            seq=_later(one.seq, two.seq),
+            step=_later(one.step, two.step),
+            thread=one.thread if one.thread == two.thread else None,
         )
     raise TypeError("buckets of different kinds cannot be joined")
 
@@ -210,7 +223,7 @@ _CLAIMS: dict[type, Callable[[Any], Iterator[Claim]]] = {
 
 def claims(record: Thinned | Memory) -> Iterator[tuple[Hashable, float]]:
     """Every ground on which a reading may be kept when its bucket is thinned."""
-    index = getattr(record, "index", None)
+    index = record.ordinal if isinstance(record, Peaks) else getattr(record, "index", None)
     reason = getattr(record, "reason", None)
     if reason is not None:
         yield (type(record), index, "reason", reason), 0

@@ -31,6 +31,7 @@ from gpumem_tui.records import (
     Memories,
     Memory,
     Output,
+    Peaks,
     Processes,
     Sample,
     Samples,
@@ -161,7 +162,7 @@ class _Folding:
                 if self._raw:  # in a fold it has been counted, and is kept for its reason only
                     self._add(buckets.of_memory(line))
                 self._claim(line, raw)
-            case Processes() | Tree() | Load() | Host() | Output():
+            case Processes() | Tree() | Load() | Host() | Output() | Peaks():
                 self._claim(line, raw)
             case Begin():
                 self._begin(line, raw)
@@ -172,6 +173,8 @@ class _Folding:
 
     def _add(self, bucket: buckets.Bucket) -> None:
         self._place += 1
+        if isinstance(bucket, Spans) and bucket.seq is not None:
+            self._last_seq = max(self._last_seq, bucket.seq)
         place = (buckets.key(bucket), bucket.until_ns // self._bucket_ns)
         present = self._buckets.get(place)
         joined = bucket if present is None else buckets.join(present[1], bucket)

@@ -20,7 +20,7 @@ from gpumem_tui.journal.foldfacts import decode_fold_facts
 from gpumem_tui.journal.lines import BLOCK_BYTES, Cursor, decode_block, decode_records, open_regular
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.segments import Listing, Segment, merge, scan
-from gpumem_tui.records import Begin, End, Header, Record, decode_header, decode_line
+from gpumem_tui.records import Begin, End, Header, Record, Spans, decode_header, decode_line
 from gpumem_tui.records.decode import Unknown
 
 OPEN_LIMIT = 200
@@ -187,6 +187,10 @@ class _Tail:
     def is_open(self) -> bool:
         return self._fd >= 0
 
+    def __del__(self) -> None:
+        """A follower that is given up without ``close`` leaves no descriptor open either."""
+        self.release()
+
     def release(self) -> None:
         """Close the descriptor; the place in the segment is kept."""
         if self._fd >= 0:
@@ -315,7 +319,7 @@ class _Tail:
                 else:
                     records.append(line)
         for record in reversed(records):
-            if isinstance(record, Begin | End):
+            if isinstance(record, Begin | End | Spans) and record.seq is not None:
                 self.last_seq = max(self.last_seq, record.seq)
                 break
         assert self._header is not None

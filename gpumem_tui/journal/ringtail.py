@@ -14,6 +14,9 @@ from gpumem_tui.agent import ring
 from gpumem_tui.journal.lines import open_regular
 from gpumem_tui.records import Begin, End
 
+_AHEAD = 64
+"""Slots behind the last known one that are looked at first."""
+
 
 def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
     """Begins and ends with a sequence number beyond ``after_seq``, oldest first.
@@ -25,6 +28,8 @@ def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
     except OSError:
         return []
     try:
+        if not _has_more(fd, after_seq):
+            return []
         data = os.pread(fd, ring.size_bytes(), 0)
     except OSError:
         return []
@@ -34,6 +39,22 @@ def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
         return list(_edges(ring.read_edges(data, after_seq)))
     except ValueError:
         return []
+
+
+def _has_more(fd: int, after_seq: int) -> bool:
+    """Whether any of the next slots has been written; a look that costs little.
+
+    Slots are written in order, but for some whose writers were interrupted.
+    """
+    first = (after_seq + 1) % ring.SLOTS
+    ahead = min(_AHEAD, ring.SLOTS - first)
+    data = os.pread(fd, ahead * ring.SLOT.size, ring.size_bytes() - (ring.SLOTS - first) * ring.SLOT.size)
+    if ahead < _AHEAD:
+        start = ring.size_bytes() - ring.SLOTS * ring.SLOT.size
+        data += os.pread(fd, (_AHEAD - ahead) * ring.SLOT.size, start)
+    if len(data) < _AHEAD * ring.SLOT.size:
+        return True
+    return any(slot[0] > after_seq for slot in ring.SLOT.iter_unpack(data))
 
 
 def _edges(slots: Iterable[ring.Edge]) -> Iterable[Begin | End]:

@@ -7,13 +7,13 @@ directory is mode 0700 and is never made twice.
 import difflib
 import os
 import re
-import secrets
 import stat
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpumem_tui.agent import wire
 from gpumem_tui.errors import BadInput, CannotRecord, RecordingExists, RunNotFound, UnreadableRecording
 from gpumem_tui.journal.runfile import RunFile, read_run_file, write_run_file
 
@@ -74,6 +74,11 @@ class RunDirectory:
         return self.path / "failures"
 
     @property
+    def map_request(self) -> Path:
+        """Touched by whoever wants a map of the ranks' allocators now."""
+        return self.path / wire.MAP_REQUEST
+
+    @property
     def input(self) -> Path:
         """FIFO for bytes typed into the workload; interactive runs only."""
         return self.path / "input"
@@ -81,6 +86,11 @@ class RunDirectory:
     def ring(self, pid: int, started_ticks: int | None) -> Path:
         """The ring of one process."""
         return self.rings / f"{pid}-{started_ticks or 0}.ring"
+
+    @property
+    def simcard_file(self) -> Path:
+        """The state of the simulated cards, in a simulated run."""
+        return self.path / "simcard.state"
 
     def read_facts(self) -> RunFile:
         """``run.json``. Raises :class:`UnreadableRecording`."""
@@ -96,7 +106,7 @@ def new_name(command: Sequence[str], wall_ns: int | None = None) -> str:
     seconds = time.time() if wall_ns is None else wall_ns / 1e9
     stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(seconds))
     stem = re.sub(r"[^A-Za-z0-9_]+", "-", _stem(command)).strip("-")[:32].strip("-")
-    return f"{stamp}-{stem or 'run'}-{secrets.token_hex(2)}"
+    return f"{stamp}-{stem or 'run'}-{os.urandom(2).hex()}"
 
 
 def _stem(command: Sequence[str]) -> str:
@@ -112,6 +122,16 @@ def _stem(command: Sequence[str]) -> str:
     return Path(command[0]).name if command else ""
 
 
+def require_name(name: str, longest: int = 128) -> str:
+    """The name, if a directory may have it. Raises :class:`BadInput`."""
+    if not _NAME.fullmatch(name) or name == LATEST or len(name) > longest:
+        raise BadInput(
+            f"run name {name!r} cannot be used; "
+            f"take up to {longest} letters, digits, '_', '-' and '.', beginning with a letter or digit"
+        )
+    return name
+
+
 def create(name: str, environment: Mapping[str, str] | None = None) -> RunDirectory:
     """Make the directory of a new run, with its folders, mode 0700.
 
@@ -119,11 +139,7 @@ def create(name: str, environment: Mapping[str, str] | None = None) -> RunDirect
     if it is taken, and :class:`CannotRecord` if the place cannot be written or is not
     the user's own.
     """
-    if not _NAME.fullmatch(name) or name == LATEST:
-        raise BadInput(
-            f"run name {name!r} cannot be used; "
-            "take up to 128 letters, digits, '_', '-' and '.', beginning with a letter or digit"
-        )
+    require_name(name)
     base = home(environment)
     runs = base / "runs"
     try:
@@ -219,8 +235,13 @@ def find(name: str = LATEST, environment: Mapping[str, str] | None = None) -> Ru
     Raises :class:`RunNotFound`, naming what may have been meant.
     """
     if os.sep in name or name in (os.curdir, os.pardir):
-        path = Path(name).expanduser().absolute()
-        if not path.is_dir():
+        try:
+            path = Path(name).expanduser().absolute()
+            there = path.is_dir()
+        except (OSError, RuntimeError) as error:  # a name that no file may have; a user whom nobody knows
+            why = getattr(error, "strerror", None) or error
+            raise RunNotFound(f"there is no recording at {name[:80]}: {why}") from None
+        if not there:
             raise RunNotFound(f"there is no recording at {path}")
         return RunDirectory(path)
     entries = list_runs(environment)

@@ -4,16 +4,22 @@ Refuses to write over an existing file, and to read what it cannot vouch for: ev
 failure is one :class:`UnreadableRecording` line.
 """
 
+import json
 import os
+import re
 from pathlib import Path
 
 import msgspec
 
 from gpumem_tui.agent import wire
 from gpumem_tui.errors import CannotRecord, RecordingExists, UnreadableRecording
+from gpumem_tui.records.revision import Revision
 
 DISK_BUDGET_BYTES = 512 << 20
 """What the journals of one run may take on disk unless told otherwise."""
+
+_NO_TEXT = re.compile("[\ud800-\udfff]")
+"""What Python carries of bytes in arguments, variables and folders that are no UTF-8: no JSON has it."""
 
 SIZE_LIMIT_BYTES = 16 << 20
 """A larger run.json is garbage and is not read into memory."""
@@ -63,6 +69,17 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     hertz: float = 10.0
     """Samples per second and rank."""
     disk_budget_bytes: int = DISK_BUDGET_BYTES
+    reset_peaks: bool = True
+    """Otherwise PyTorch's peak counters were left alone."""
+    revision: Revision | None = None
+    """Of the working directory, when the run was started."""
+    seed: str | None = None
+    seed_source: str | None = None
+    """``label``, ``command line`` or ``PYTHONHASHSEED``."""
+    declared: dict[str, str] = {}
+    """Sizes that the user declared, as text."""
+    warmup: str | None = None
+    """What the user calls warm-up; None: the first span of a phase."""
 
 
 class _Version(msgspec.Struct):
@@ -78,9 +95,10 @@ def write_run_file(path: Path, facts: RunFile) -> None:
     if path.exists():
         raise RecordingExists(f"{path} exists already; a recording is never overwritten")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    text = msgspec.json.format(msgspec.json.encode(facts), indent=2) + b"\n"
+    told = json.dumps(msgspec.to_builtins(facts), indent=2, ensure_ascii=False)
+    text = _NO_TEXT.sub("\ufffd", told).encode() + b"\n"
     try:
-        with temporary.open("xb") as file:
+        with open(temporary, "xb", opener=privately) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -116,6 +134,11 @@ def read_run_file(path: Path) -> RunFile:
         return msgspec.json.decode(text, type=RunFile)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise UnreadableRecording(f"{path} is damaged: {error}") from None
+
+
+def privately(path: str, flags: int) -> int:
+    """An opener for files that are their user's alone."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def sync_directory(folder: Path) -> None:

@@ -38,6 +38,7 @@ class Device(_Line, tag="device", frozen=True):
     name: str | None = None
     total_bytes: int | None = None
     identified_by: str | None = None
+    initialised_ns: int | None = None
 
 
 class Sample(_Line, tag="sample", frozen=True):
@@ -50,6 +51,13 @@ class Sample(_Line, tag="sample", frozen=True):
     inactive_split_bytes: int | None = None
     alloc_retries: int | None = None
     ooms: int | None = None
+    peak_allocated_bytes: int | None = None
+    peak_reserved_bytes: int | None = None
+
+
+class Peaks(_Line, tag="peaks", frozen=True):
+    t_ns: int
+    ordinal: int
     peak_allocated_bytes: int | None = None
     peak_reserved_bytes: int | None = None
 
@@ -103,6 +111,10 @@ class Spans(_Line, tag="spans", frozen=True):
     peak_reserved: Extent | None = None
     end_allocated: Extent | None = None
     end_reserved: Extent | None = None
+    inexact: int | None = None
+    seq: int | None = None
+    step: int | None = None
+    thread: int | None = None
 
 
 class Inputs(_Line, tag="inputs", frozen=True):
@@ -124,6 +136,8 @@ class Composition(_Line, tag="composition", frozen=True):
     allocated_bytes: int | None = None
     complete: bool = False
     took_ns: int = 0
+    caches_bytes: int | None = None
+    dtypes: list[tuple[str, str, int]] = []
 
 
 class Mark(_Line, tag="mark", frozen=True):
@@ -139,6 +153,14 @@ class Word(_Line, tag="word", frozen=True):
     ordinal: int | None = None
 
 
+class Map(_Line, tag="map", frozen=True):
+    t_ns: int
+    ordinal: int
+    path: str | None = None
+    reason: str | None = None
+    took_ns: int = 0
+
+
 class Failure(_Line, tag="failure", frozen=True):
     t_ns: int
     ordinal: int | None = None
@@ -146,6 +168,41 @@ class Failure(_Line, tag="failure", frozen=True):
     phase: str | None = None
     step: int | None = None
     path: str | None = None
+
+
+class UncaughtException(_Line, tag="exception", frozen=True):
+    t_ns: int
+    kind: str = "exception"
+    error: str = ""
+    text: str = ""
+    phase: str | None = None
+    step: int | None = None
+    path: str | None = None
+    thread: str | None = None
+
+
+class Optimizer(_Line, tag="optimizer", frozen=True):
+    t_ns: int
+    ordinal: int
+    name: str = ""
+    parameters_bytes: int | None = None
+    state_bytes: int | None = None
+    options: list[str] = []
+
+
+class Pressure(_Line, tag="pressure", frozen=True):
+    t_ns: int
+    ordinal: int
+    retries: int = 0
+    alloc_retries: int | None = None
+
+
+class Stall(_Line, tag="stall", frozen=True):
+    t_ns: int
+    since_ns: int
+    phase: str | None = None
+    step: int | None = None
+    stack: list[str] = []
 
 
 class Dropped(_Line, tag="dropped", frozen=True):
@@ -170,6 +227,7 @@ class Gpu(_Line, tag="gpu", frozen=True):
     parent: int | None = None
     driver_version: str | None = None
     reason: str | None = None
+    minor: int | None = None
 
 
 class Memory(_Line, tag="memory", frozen=True):
@@ -190,6 +248,12 @@ class Processes(_Line, tag="processes", frozen=True):
     index: int
     rows: list[tuple[int, int | None, str, str | None]] = []
     reason: str | None = None
+    missing: str = ""
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether its rows stand for something: all holders, or those of the kinds that could be read."""
+        return self.reason is None or bool(self.missing)
 
 
 class Process(_Line, tag="process", frozen=True):
@@ -213,6 +277,8 @@ class Load(_Line, tag="load", frozen=True):
     temperature: int | None = None
     power_mw: int | None = None
     reason: str | None = None
+    clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
 
 
 class Tree(_Line, tag="tree", frozen=True):
@@ -228,6 +294,21 @@ class Host(_Line, tag="host", frozen=True):
     cgroup_bytes: int | None = None
     cgroup_limit_bytes: int | None = None
     cgroup_oom_kills: int | None = None
+
+
+class Kill(_Line, tag="kill", frozen=True):
+    t_ns: int
+    count: int
+    scope: str = "cgroup"
+    gone: list[tuple[int, int | None]] = []
+
+
+class Gone(_Line, tag="gone", frozen=True):
+    t_ns: int
+    pid: int
+    started_ticks: int | None = None
+    code: int | None = None
+    signal: int | None = None
 
 
 class Memories(_Line, tag="memories", frozen=True):
@@ -266,9 +347,9 @@ class Output(_Line, tag="output", frozen=True):
 
 
 Record = (
-    Rank | Torch | Device | Sample | Samples | Begin | End | Spans | Mark | Word | Failure | Dropped | Bye
-    | Inputs | Composition
-    | Gpu | Memory | Processes | Process | Load | Tree | Host | Memories
+    Rank | Torch | Device | Sample | Peaks | Samples | Begin | End | Spans | Mark | Word | Failure
+    | Map | UncaughtException | Optimizer | Pressure | Stall | Dropped | Bye | Inputs | Composition
+    | Gpu | Memory | Processes | Process | Load | Tree | Host | Kill | Gone | Memories
     | Start | Signal | Exit | Output
 )  # fmt: skip
 """Any line of any journal but its header."""
