@@ -18,5 +18,12 @@ everything that people look at only reads it.
 
 from gpumem_tui.workload import mark, phase
 
-__all__ = ["mark", "phase"]
+__all__ = ["load_ipython_extension", "mark", "phase"]
 __version__ = "0.1.0"
+
+
+def load_ipython_extension(shell: object) -> None:
+    """``%load_ext gpumem_tui``: what IPython calls. By name, since whoever reads this needs none of it."""
+    import importlib
+
+    importlib.import_module("gpumem_tui.notebook").load(shell)

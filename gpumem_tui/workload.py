@@ -1,6 +1,7 @@
 """What a training script may say of itself: ``gpumem_tui.phase("rollout")``, ``gpumem_tui.mark("saved")``.
 
-No-ops, costing less than a microsecond, where the script is not monitored. Standard
+No-ops, costing less than a microsecond, where the script is not monitored, and within
+what torch.compile compiles: there is no moment at which such a phase would begin. Standard
 library only; never raises because of the monitor.
 """
 
@@ -13,10 +14,11 @@ from typing import Any
 
 
 def _phases() -> Any:
-    """The agent's phases in this process, or None."""
-    agent = sys.modules.get("_gpumem_tui_agent")
-    monitored = getattr(agent, "monitored", None)
-    return monitored.phases if monitored is not None else None
+    """The agent's phases in this process, or None; None, too, while torch.compile traces the caller."""
+    agent: Any = sys.modules.get("_gpumem_tui_agent")
+    if agent is None or agent.tracing() or agent.monitored is None:
+        return None
+    return agent.monitored.phases
 
 
 class phase(ContextDecorator):  # noqa: N801  reads as a word of the language where it is used
@@ -32,15 +34,15 @@ class phase(ContextDecorator):  # noqa: N801  reads as a word of the language wh
 
     def __enter__(self) -> phase:
         phases = _phases()
-        self._tokens.append(phases.enter_named(self.name) if phases is not None else None)
+        self._tokens.append(phases.named.enter(self.name) if phases is not None else None)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        token = self._tokens.pop()
-        if token is not None:
-            _phases().leave(token, error)
+        token, phases = self._tokens.pop(), _phases()
+        if token is not None and phases is not None:
+            phases.named.leave(token, error)
 
 
 def mark(text: str) -> None:

@@ -23,6 +23,11 @@ monitored: "Monitored | None" = None
 _run = ""
 
 
+def tracing() -> bool:
+    """Whether torch.compile is tracing the calling code: torch's own function takes this one's place."""
+    return False
+
+
 def start(run: "str | None" = None) -> bool:
     """Arm the agent for the run directory ``run`` (default: ``GPUMEM_TUI_RUN``). Once a process.
 
@@ -41,8 +46,10 @@ def start(run: "str | None" = None) -> bool:
 
 def _on_torch(torch: Any) -> None:
     """Right after the user's import of torch: only now is the rest of the agent loaded."""
-    global monitored
+    global monitored, tracing
+    from .patches import compiling
     from .process import begin
 
+    tracing = compiling(torch)
     monitored = begin(_run)
     monitored.on_torch(torch)

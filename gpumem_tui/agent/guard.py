@@ -21,6 +21,9 @@ RAISE = bool(os.environ.get("GPUMEM_TUI_RAISE"))
 errors: List[str] = []
 """Every contained error of this process, as "where: what", at most :data:`MOST`."""
 
+OURS = ("torch", "json", "struct", "weakref", "ctypes", "pickle", "_pickle", "threading")
+"""Modules whose exceptions may come out of code of ours, beside the builtin ones."""
+
 MOST = 20
 """Errors beyond this many are not kept; a fault that repeats itself tells nothing new."""
 
@@ -28,13 +31,20 @@ MOST = 20
 def contain(where: str, error: BaseException) -> None:
     """Keep an error of our own from the user's program; ``where`` names what failed."""
     if len(errors) < MOST:
-        import traceback
-
-        last = traceback.extract_tb(error.__traceback__)[-1:]
-        place = " at %s:%s" % (os.path.basename(last[0].filename), last[0].lineno) if last else ""
-        errors.append("%s: %s: %s%s" % (where, type(error).__name__, error, place))
+        try:
+            errors.append(_told(where, error))
+        except Exception:  # noqa: BLE001  no memory is left, or no depth: its place is untold
+            errors.append(where)
     if RAISE:
         raise error
+
+
+def _told(where: str, error: BaseException) -> str:
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = " at %s:%s" % (os.path.basename(trace.tb_frame.f_code.co_filename), trace.tb_lineno)
+        trace = trace.tb_next
+    return "%s: %s: %s%s" % (where, type(error).__name__, error, place)
 
 
 def is_the_users(error: BaseException) -> bool:
@@ -42,8 +52,12 @@ def is_the_users(error: BaseException) -> bool:
 
     An exception class of the user's own cannot come from us either.
     """
+    if not error.args and type(error).__name__ not in ("AssertionError", "MemoryError", "StopIteration"):
+        return (
+            True  # sent from outside (PyThreadState_SetAsyncExc gives no arguments); ours say what is wrong
+        )
     module = type(error).__module__
-    if module != "builtins" and module.partition(".")[0] not in ("torch", "json", "struct", "weakref"):
+    if module != "builtins" and module.partition(".")[0] not in OURS:
         return True
     import signal
 
@@ -69,23 +83,39 @@ def contained(where: str) -> Callable[[_Function], _Function]:
 
     What a signal handler of the user's raises while ours runs is theirs and passes, as
     KeyboardInterrupt does. ``heal()`` of the first argument, where it has one, is called
-    then: whatever the function had half done is no more.
+    then, as after an error of ours: whatever the function had half done is no more.
+    Where the user's program is as deep in calls as it may be, ours is left out without
+    a word: to look into the error would take further calls.
     """
 
     def decorate(function: _Function) -> _Function:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def call(*args: Any) -> Any:
             try:
-                return function(*args, **kwargs)
+                return function(*args)
+            except RecursionError:
+                try:
+                    _heal(args)
+                except RecursionError:
+                    pass  # not even the function itself could be called: it has done nothing
+                return None
             except BaseException as error:
-                if isinstance(error, Exception) and not is_the_users(error):
-                    contain(where, error)
-                    return None
-                heal = getattr(args[0], "heal", None) if args else None
-                if heal is not None:
-                    heal()
+                _heal(args)
+                if isinstance(error, Exception):
+                    try:
+                        if not is_the_users(error):
+                            contain(where, error)
+                            return None
+                    except RecursionError:
+                        return None
                 raise
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
         return call  # type: ignore[return-value]
 
     return decorate
+
+
+def _heal(args: Any) -> None:
+    heal = getattr(args[0], "heal", None) if args else None
+    if heal is not None:
+        heal()

@@ -4,6 +4,9 @@ One thread owns a :class:`Journal`. A line is buffered until :meth:`Journal.flus
 which hands whole lines to one ``write``; a process that is killed loses at most what
 it had not flushed. What cannot be written (disk full) is dropped and counted, and the
 count is written as soon as there is room again: the caller never fails for it.
+
+A program may close every descriptor that it does not know (as daemons do) and get ours
+for a file of its own: what a number stands for is looked at before it is used.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ class Journal:
         """Lines lost to a refusing disk and not yet told in a ``dropped`` line."""
         self._number = self._next_number()
         self._fd = -1
+        self._file = (0, 0)
+        """Device and inode of the segment that ``_fd`` was opened for."""
         self._size = 0
         self._open_segment()
 
@@ -79,7 +84,26 @@ class Journal:
             os.unlink(self.path)
             raise
         self._torn = written < len(head)
-        self._fd, self._size = fd, written
+        status = os.fstat(fd)
+        self._fd, self._size, self._file = fd, written, (status.st_dev, status.st_ino)
+
+    def _is_ours(self) -> bool:
+        """Whether the descriptor is still that of the segment, or somebody has closed it under us."""
+        try:
+            status = os.fstat(self._fd)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._file
+
+    def _go_on(self) -> bool:
+        """After our descriptor was closed by another: the next segment. False if there is no room for it."""
+        number, self._number = self._number, self._next_number()
+        try:
+            self._open_segment()
+        except OSError:
+            self._number = number
+            return False
+        return True
 
     def append(self, kind: str, *values: Any) -> None:
         """Buffer one line; ``values`` as in ``wire.FIELDS[kind]``."""
@@ -97,6 +121,8 @@ class Journal:
         """Write what is buffered. False if the disk refused it; it is kept up to a bound and tried again."""
         if not self._lines or self._fd < 0:
             return True
+        if not self._is_ours() and not self._go_on():
+            return False
         told = self.dropped_lines
         if told:
             self._lines.append(wire.encode("dropped", wire.now_ns(), 0, told, "disk refused"))
@@ -137,7 +163,7 @@ class Journal:
         self._waiting_bytes = sum(map(len, self._lines))
 
     def _roll(self) -> None:
-        old, self._number = self._fd, self._number + 1
+        old, self._number = self._fd, self._number + 1  # ours: it was just written to
         try:
             self._open_segment()
         except OSError:
@@ -152,7 +178,7 @@ class Journal:
 
     def abandon(self) -> None:
         """Close without writing: in a forked child, where the journal belongs to the parent."""
-        if self._fd >= 0:
+        if self._fd >= 0 and self._is_ours():
             os.close(self._fd)
         self._fd = -1
         self._lines, self._waiting_bytes = [], 0

@@ -1,76 +1,57 @@
 """Which phase a call of torch belongs to: from root modules, backward, optimizer and others to spans.
 
 Called by the code woven into torch, on the user's threads, hence every entry is
-contained and cheap. Knows nothing of files or counters.
+contained and cheap. Knows nothing of files or counters. What only moves or replays
+is in ``transfers`` and ``graphs``, steps of what is no optimizer in ``engines``, and the
+user's own phases in ``named``.
 """
 
 from __future__ import annotations
 
-import threading
+import contextlib
+import itertools
 import weakref
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Optional, Set, Tuple
 
+from .engines import Engines
+from .graphs import Graphs
 from .guard import contained
+from .here import NESTED, Here
+from .named import Named
+from .seen import Model, Roots, Seen, core_of, known_name, module_of
 from .spans import Span, Spans
 from .steps import Steps
-from .wire import now_ns
+from .transfers import Transfers
+from .weave import entered
 
-NESTED = None
-"""Token for "nothing to leave": a call within a phase that covers it."""
-
-WRAPPERS = ("OptimizedModule", "DistributedDataParallel", "FullyShardedDataParallel", "DataParallel")
-"""Modules that only wrap another, whose name is the one that people know."""
-
+MOST_OPTIMIZERS = 64
+"""Optimizers that may wait to be looked at."""
 
 ROOTS = ("forward", "eval", "no-grad", "prefill", "decode")
-"""Phases of a root module's call: none is open on a thread on which a root is entered."""
+"""Phases of a root module's call."""
+
+MODULES = (*ROOTS, "recompute")
+
+HOLDERS = {
+    **dict.fromkeys(MODULES, frozenset(("enter_module", "enter_recompute"))),
+    "backward": frozenset(("enter_backward", "enter_grad")),
+    "optimizer": frozenset(("enter_optimizer", "enter_engine")),
+}
+"""By phase: what a function was woven with that is still to end a span of it."""
+
+_Step = Tuple[Span, Any, Optional[int]]
+"""An optimizer's step: its span, the optimizer, and by what it is known; None within a model's call."""
 
 
-class _Here(threading.local):
-    """What the calling thread is in."""
-
-    inside = False
-    """Within a root module's call."""
-    covered = False
-    """Within load or save: what they call in turn is part of them."""
-    generating = 0
-    """Within ``generate``: 1 before its first forward, 2 after it."""
+def _ordinal_of(tensor: Any) -> Optional[int]:
+    """The device that a tensor is on; None for one that is on none, and for what is no tensor."""
+    return tensor.get_device() if getattr(tensor, "is_cuda", False) else None
 
 
-class Late:
-    """Token of a phase that began before CUDA was initialised, if it was then initialised within."""
-
-    __slots__ = ("at", "name", "phase")
-
-    def __init__(self, phase: str, name: str) -> None:
-        self.phase, self.name, self.at = phase, name, now_ns()
-
-
-class Seen:
-    """Objects by identity, without keeping them alive and without calling their own hash or equality."""
-
-    def __init__(self) -> None:
-        self._refs: Dict[int, Any] = {}
-
-    def add(self, thing: Any) -> None:
-        """Remember an object."""
-        if thing not in self:
-            self._refs[id(thing)] = weakref.ref(thing)
-
-    def __contains__(self, thing: Any) -> bool:
-        ref = self._refs.get(id(thing))
-        return ref is not None and ref() is thing
-
-    def living(self) -> List[Any]:
-        """Those that still exist."""
-        found = []
-        for key, ref in list(self._refs.items()):
-            thing = ref()
-            if thing is None:
-                self._refs.pop(key, None)
-            else:
-                found.append(thing)
-        return found
+def _first_parameter(optimizer: Any) -> Any:
+    """By it an optimizer is known: one that is made anew each time is the same one."""
+    groups = getattr(optimizer, "param_groups", None) or [{}]
+    return (groups[0].get("params") or [None])[0]
 
 
 class Phases:
@@ -83,13 +64,18 @@ class Phases:
         self.wait_for_journal: Callable[[], Optional[Spans]] = lambda: None
         """Called when a span would begin and there is no journal yet."""
         self.on_device: Callable[[int], None] = lambda ordinal: None
-        """Told the device of each span that begins."""
+        """Told the device of a span that begins, the first time."""
+        self._devices: Set[int] = set()
+        """Of spans that have begun."""
         self.on_group: Callable[[Any], None] = lambda distributed: None
         self.on_mark: Callable[[str, Optional[str]], None] = lambda name, detail: None
         self.on_inputs: Callable[[str, str, Any, Any], None] = lambda phase, name, args, kwargs: None
         """Told what entered a root module."""
         self.on_step_end: Callable[[], None] = lambda: None
         """Told after each optimizer step, on the user's thread."""
+        self.on_optimizer: Callable[[Any], None] = lambda optimizer: None
+        """Told of a new optimizer, at the first backward after it was made."""
+        self._made: List[Any] = []
         self.on_first: Callable[[], None] = lambda: None
         """Told that a span begins, on whatever device is current: it may be the first to use one."""
         self.on_look: Callable[[], None] = lambda: None
@@ -97,38 +83,52 @@ class Phases:
         self.roots = Seen()
         """Root modules, for what allocated memory is made of."""
         self.optimizers = Seen()
+        self.caches = Seen()
+        """Key-value caches of Hugging Face."""
+        self._known = Roots()
         self.steps = Steps()
-        self._here = _Here()
+        self.here = Here()
         self._torch = torch
         self._grad_enabled = torch.is_grad_enabled
+        self._unseen = getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
+        """Within it, reading a tensor calls no ``__torch_function__`` of the user's classes or modes."""
         self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
-        self._trained = Seen()
-        self._captures: Dict[int, Span] = {}
+        self.transfers = Transfers(self)
+        self.graphs = Graphs(self)
+        self.engines = Engines(self)
+        self.named = Named(self)
 
     def heal(self) -> None:
         """An interrupt has come out of a hook: what it had begun to note on this thread may never be left."""
-        self._here.inside = False
-        self._here.covered = False
+        self.here.inside = False
+        self.here.covered = False
+        self.here.stepping = False
 
     def forget(self) -> None:
         """In a forked child: no span of the parent's is open here, and none is ours."""
         self.spans = None
         self.on = True
-        self._here = _Here()
-        self._captures = {}
+        self.here = Here()
+        self._devices = set()
+        self.graphs.forget()
 
-    def _spans(self) -> Optional[Spans]:
+    def spans_now(self) -> Optional[Spans]:
+        """The spans of this process, waiting shortly for its journal; None where it has none."""
         return self.spans if self.spans is not None else self.wait_for_journal()
 
-    def _begin(self, device: Any, phase: str, name: str) -> Optional[Span]:
-        """Begin a span on a device; None on the CPU, or where nothing is recorded."""
-        if getattr(device, "type", "cpu") != "cuda":
-            return NESTED
-        spans = self._spans()
+    def _begin(self, tensor: Any, phase: str, name: str) -> Optional[Span]:
+        """Begin a span on a tensor's device; None on the CPU, or where nothing is recorded."""
+        with self._unseen():
+            ordinal = _ordinal_of(tensor)
+        return NESTED if ordinal is None else self._begin_on(ordinal, phase, name)
+
+    def _begin_on(self, ordinal: int, phase: str, name: str) -> Optional[Span]:
+        spans = self.spans_now()
         if spans is None:
             return NESTED
-        if device.index is not None:
-            self.on_device(device.index)
+        if ordinal not in self._devices:
+            self._devices.add(ordinal)
+            self.on_device(ordinal)
         spans.step = self.steps.count
         return spans.begin(phase, name)
 
@@ -138,195 +138,260 @@ class Phases:
         if self.spans is not None:
             self.spans.end(span, error)
 
+    def _within(self, phase: str) -> bool:
+        """Whether the calling thread is in a span of this phase that is none of the user's own names."""
+        if self.spans is None:
+            return False
+        return any(span.phase == phase and not span.users for span in self.spans.stack())
+
+    def end_stale(self) -> None:
+        """End what an interrupt has left open on this thread: no function is there that would."""
+        spans, here = self.spans, self.here
+        if spans is None:
+            return
+        if spans.stack():
+            phases = {span.phase for span in spans.stack() if not span.users}.intersection(HOLDERS)
+            if phases:
+                there = entered()
+                spans.end_stale(tuple(phase for phase in phases if not HOLDERS[phase] & there))
+        here.inside = here.inside and any(map(self._within, MODULES))
+
     # --- root modules -------------------------------------------------------------------------
 
     def enter_module(self, module: Any, args: Any, kwargs: Any) -> Optional[Span]:
         """At the call of any module. Only a root that owns parameters on a device begins a span."""
-        here = self._here
+        here = self.here
         if here.inside or not self.on:
             return NESTED
-        return self._enter_root(here, module, args, kwargs)
+        with self._unseen():
+            return self._enter_root(here, module, args, kwargs)
 
     @contained("phase of a module")
-    def _enter_root(self, here: _Here, module: Any, args: Any, kwargs: Any) -> Optional[Span]:
-        parameter = next(module.parameters(), None)
-        if parameter is None or parameter.device.type != "cuda":
+    def _enter_root(self, here: Here, module: Any, args: Any, kwargs: Any) -> Optional[Span]:
+        known = self._known.look_up(module)
+        if known is None:
             return NESTED
-        if self.spans is not None and self.spans.stack():
-            self.spans.end_stale(ROOTS)
-        phase, name = self._classify(here, module)
-        span = self._begin(parameter.device, phase, name)
-        here.inside = span is not None
-        if span is not None:
+        root, parameter = known
+        if parameter.is_cuda:
+            ordinal = parameter.get_device()
+        else:  # its parameters are offloaded: it is a root if it works on a device
+            inputs = itertools.chain(args, kwargs.values())
+            ordinal = next((o for o in map(_ordinal_of, inputs) if o is not None), None)
+            if ordinal is None:
+                return NESTED
+        self.end_stale()
+        phase, name = self._classify(here, module, root.model, parameter), root.name
+        span = self._begin_on(ordinal, phase, name)
+        if span is None:
+            return NESTED
+        here.inside = True
+        if not root.entered:
+            root.entered = True
             self.roots.add(module)
-            self.on_inputs(phase, name, args, kwargs)
+        self.on_inputs(phase, name, args, kwargs)
         return span
 
-    def _classify(self, here: _Here, module: Any) -> Tuple[str, str]:
-        core = module
-        while type(core).__name__ in WRAPPERS:
-            inner = getattr(core, "_orig_mod", None) or getattr(core, "module", None)
-            if inner is None:
-                break
-            core = inner
-        name = type(core).__name__
+    def _classify(self, here: Here, module: Any, model: Model, parameter: Any) -> str:
         if self._graph_task() != -1:
-            return "recompute", name
+            return "recompute"
         if here.generating:
             phase = "prefill" if here.generating == 1 else "decode"
             here.generating = 2
-            return phase, name
+            return phase
+        steps = self.steps
         if not self._grad_enabled():
             # Teachers never train while others do; a model that trains is within its own step.
-            teacher = self.steps.count > 0 and not module.training and core not in self._trained
-            return ("no-grad" if self.steps.within or teacher else "eval"), name
-        if not module.training:
-            return "eval", name
-        self.steps.forward()
-        self._trained.add(core)
-        return "forward", name
+            teacher = steps.training and not module.training and not model.trained
+            if steps.within or teacher:
+                return "no-grad"
+            steps.inferred(model.identity)
+            return "eval"
+        if not module.training and not model.fixed:
+            here.fixed = model
+            steps.inferred(model.identity)
+            return "eval"
+        here.fixed = None
+        # Of tensors that are no leaves (functional_call puts them there) reading it would warn.
+        cleared = (
+            steps.leaderless
+            and parameter.requires_grad
+            and parameter.is_leaf
+            and parameter.grad is None
+            and not self._within("optimizer")
+        )
+        steps.forward(cleared)
+        model.trained = True
+        return "forward"
 
     @contained("phase of a module")
     def leave_module(self, span: Span, error: Optional[BaseException]) -> None:
         """At the end of a root's call."""
-        self._here.inside = False
+        self.here.inside = False
         if self.spans is not None:
             self.spans.end(span, error)
+            if span.phase == "eval" and not self.steps.training:
+                self.on_step_end()
+
+    @contained("phase of a recomputation")
+    def enter_recompute(self, function: Any) -> Optional[Span]:
+        """Where checkpointing runs a module's method again: the modules below are part of that."""
+        module, spans, here = module_of(function), self.spans, self.here
+        if not self.on or module is None or spans is None or here.inside or not self._devices:
+            return NESTED
+        self.end_stale()
+        spans.step = self.steps.count
+        here.inside = True
+        return spans.begin("recompute", known_name(core_of(module)))
 
     # --- backward and optimizer ---------------------------------------------------------------
 
     @contained("phase of backward")
     def enter_backward(self, tensors: Any) -> Optional[Span]:
-        """At ``torch.autograd.backward`` and ``grad``; a reentrant one is part of the outer."""
+        """At ``torch.autograd.backward``; a reentrant one is part of the outer."""
+        return self._enter_backward(tensors, True)
+
+    @contained("phase of backward")
+    def enter_grad(self, tensors: Any) -> Optional[Span]:
+        """At ``torch.autograd.grad``, which returns the gradients."""
+        return self._enter_backward(tensors, False)
+
+    def _enter_backward(self, tensors: Any, accumulates: bool) -> Optional[Span]:
         if not self.on or self._graph_task() != -1:
             return NESTED
-        if self.spans is not None and self.spans.stack():
-            self.spans.end_stale(("backward",))
+        self.end_stale()
+        if self._within("backward"):
+            return NESTED  # a torch function of the user's, or of a default device, comes back to it
         first = tensors[0] if isinstance(tensors, (tuple, list)) and tensors else tensors
-        return self._begin(getattr(first, "device", None), "backward", "")
+        if type(first).__module__.startswith("torch._subclasses"):
+            return NESTED  # torch.compile derives a backward: nothing is computed
+        with self._unseen():
+            ordinal = _ordinal_of(first)
+        if not self.here.inside:  # a model that computes forces does not learn by that
+            if ordinal is not None:
+                self.steps.unmodelled()
+            self._learn(accumulates)
+        spans = self.spans
+        if ordinal is not None:
+            return self._begin_on(ordinal, "backward", "")
+        if spans is None or not self.steps.within:
+            return NESTED
+        spans.step = self.steps.count
+        return spans.begin("backward", "")  # of a loss on the host, by what a device computed
+
+    def _learn(self, accumulates: bool) -> None:
+        """Gradients are about to be computed of what was called so far."""
+        here = self.here
+        if here.fixed is not None:  # it was no evaluation: somebody learns from it
+            here.fixed.fixed = True
+            self.steps.forward()
+            here.fixed = None
+        while self._made:
+            optimizer = self._made.pop()()
+            if optimizer is not None:
+                self.steps.made(id(_first_parameter(optimizer)))
+                self.on_optimizer(optimizer)
+        self.steps.backward(accumulates)
+
+    @contained("new optimizer")
+    def made_optimizer(self, optimizer: Any, error: Optional[BaseException]) -> None:
+        """An optimizer was made; which tensors it has is looked at when it will soon step."""
+        if error is None and not self.here.inside and len(self._made) < MOST_OPTIMIZERS:
+            self._made.append(weakref.ref(optimizer))
 
     @contained("phase of an optimizer")
-    def enter_optimizer(self, arguments: Any) -> Optional[Tuple[Span, Any, int]]:
-        """At any ``Optimizer.step``; ``arguments`` are the wrapper's, the optimizer first."""
+    def enter_optimizer(self, arguments: Any, _: Any, keywords: Any) -> Optional[_Step]:
+        """At any ``Optimizer.step``: the wrapper's arguments, the optimizer first, and keywords."""
         if not self.on or not arguments:
             return NESTED
+        if self.here.stepping:
+            self.optimizers.add(arguments[0])
+            return NESTED
         if self._graph_task() == -1:
-            self._here.inside = (
-                False  # no model steps an optimizer within its forward: an interrupt left this
-            )
-            if self.spans is not None and self.spans.stack():
-                self.spans.end_stale(("optimizer",))
-        groups = getattr(arguments[0], "param_groups", None) or [{}]
-        parameters = groups[0].get("params") or [None]
-        device = getattr(parameters[0], "device", None)
-        span = self._begin(device, "optimizer", type(arguments[0]).__name__)
-        # By its first parameter: an optimizer that is made anew each time is the same one.
-        return (span, arguments[0], id(parameters[0])) if span is not None else NESTED
+            self.end_stale()
+            if self._within("optimizer"):  # it steps by this one: part of its step
+                self.optimizers.add(arguments[0])
+                return NESTED
+        first = _first_parameter(arguments[0])
+        # A closure computes the loss anew within the step: its forward and backward are part of this span.
+        closure = callable(arguments[1] if len(arguments) > 1 else keywords.get("closure"))
+        name = type(arguments[0]).__name__ + (" + closure" if closure else "")
+        if closure and self._graph_task() == -1:
+            self.steps.forward()
+        span = self._begin(first, "optimizer", name)
+        if span is None and self.spans is not None and self.steps.training:
+            span = self.spans.begin("optimizer", name)  # offloaded: it steps on the host what a device trains
+        identity = None if self.here.inside else id(first)
+        return (span, arguments[0], identity) if span is not None else NESTED
 
     @contained("phase of an optimizer")
-    def leave_optimizer(self, token: Tuple[Span, Any, int], error: Optional[BaseException]) -> None:
+    def leave_optimizer(self, token: _Step, error: Optional[BaseException]) -> None:
         """At the end of an optimizer's step."""
         span, optimizer, identity = token
         if self.spans is not None:
             self.spans.end(span, error)
         if error is None:
             self.optimizers.add(optimizer)
-            self.steps.stepped(identity)
+            if identity is not None:
+                first = _first_parameter(optimizer)
+                self.steps.stepped(identity, weakref.ref(first) if first is not None else lambda: True)
             self.on_step_end()
 
-    # --- load, save, generate, graphs ---------------------------------------------------------
-
-    @contained("phase load")
-    def enter_load(self, what: Any) -> Optional[Any]:
-        """At ``torch.load``, ``load_state_dict``, ``Module.to``; the outermost one covers the others."""
-        name = type(what).__name__ if hasattr(what, "parameters") else ""
-        return self._enter_covering("load", name, late=True)
-
-    @contained("phase save")
-    def enter_save(self, what: Any) -> Optional[Any]:
-        """At ``torch.save``, ``save_pretrained``."""
-        return self._enter_covering(
-            "save", type(what).__name__ if hasattr(what, "parameters") else "", late=False
-        )
-
-    def _enter_covering(self, phase: str, name: str, late: bool) -> Optional[Any]:
-        here = self._here
-        if here.covered or here.inside or not self.on:
-            return NESTED
-        spans = self._spans()
-        if spans is None and not late:
-            return NESTED
-        here.covered = True
-        if spans is None:
-            return Late(phase, name)
-        self.on_first()
-        spans.step = self.steps.count
-        return spans.begin(phase, name)
-
-    @contained("phase load or save")
-    def leave_covering(self, token: Any, error: Optional[BaseException]) -> None:
-        """At the end of load or save."""
-        self._here.covered = False
-        spans = self._spans()
-        if spans is None:
-            return
-        self.on_look()
-        if isinstance(token, Late):
-            spans.late(token.phase, token.name, token.at, error)
-        else:
-            spans.end(token, error)
+    # --- generate and compiled functions ------------------------------------------------------
 
     @contained("phase generate")
     def enter_generate(self, model: Any) -> Optional[Span]:
         """At ``generate`` of Hugging Face: prefill is its first forward, decode are the later ones."""
-        spans = self._spans()
-        if not self.on or spans is None or self._here.generating:
+        spans = self.spans_now()
+        if not self.on or spans is None or self.here.generating:
             return NESTED
-        self._here.generating = 1
+        self.here.generating = 1
+        self.steps.inferred(id(model))
+        spans.step = self.steps.count
         return spans.begin("generate", type(model).__name__)
 
     @contained("phase generate")
     def leave_generate(self, span: Span, error: Optional[BaseException]) -> None:
         """At the end of ``generate``."""
-        self._here.generating = 0
+        self.here.generating = 0
         if self.spans is not None:
             self.spans.end(span, error)
+            self.on_step_end()
 
-    @contained("phase graph replay")
-    def enter_replay(self, graph: Any) -> Optional[Span]:
-        """At ``CUDAGraph.replay``: no module is called in it."""
-        spans = self._spans()
-        if not self.on or spans is None or self._here.inside:
+    @contained("key-value cache")
+    def note_cache(self, cache: Any) -> None:
+        """A key-value cache is made."""
+        self.caches.add(cache)
+
+    @contained("compiled region")
+    def enter_compiled(self, function: Any) -> Optional[Tuple[Span, int]]:
+        """At the call of what ``torch.compile`` made of a function; a model's own is part of its call."""
+        here = self.here
+        if here.inside or here.covered or not self.on or self._graph_task() != -1:
             return NESTED
-        return spans.begin("graph replay", "")
-
-    @contained("phase graph capture")
-    def capture_began(self, graph: Any, error: Optional[BaseException]) -> None:
-        """After ``CUDAGraph.capture_begin``."""
-        spans = self._spans()
-        if self.on and spans is not None and error is None:
-            self._captures[id(graph)] = spans.begin("graph capture", "")
-
-    @contained("phase graph capture")
-    def capture_ends(self, graph: Any) -> None:
-        """Before ``CUDAGraph.capture_end``."""
-        span = self._captures.pop(id(graph), None)
-        if span is not None and self.spans is not None:
-            self.spans.end(span, None)
-
-    # --- the user's own, and markers ----------------------------------------------------------
-
-    @contained("the user's phase")
-    def enter_named(self, name: str) -> Optional[Span]:
-        """``gpumem_tui.phase(name)``."""
-        spans = self._spans()
-        if not self.on or spans is None:
+        if hasattr(getattr(function, "__self__", None), "parameters"):
             return NESTED
+        spans = self.spans_now()
+        if spans is None:
+            return NESTED
+        if self._grad_enabled():
+            self.steps.forward()
+        else:
+            self.steps.inferred(id(function))
         self.on_first()
         spans.step = self.steps.count
-        span = spans.begin(name, "")
-        span.users = True
-        return span
+        name = getattr(function, "__name__", type(function).__name__)
+        return spans.begin("compiled", name), self.steps.learned
+
+    @contained("compiled region")
+    def leave_compiled(self, token: Tuple[Span, int], error: Optional[BaseException]) -> None:
+        """At the end of a compiled function."""
+        span, learned = token
+        if self.spans is not None:
+            self.spans.end(span, error)
+        if self.steps.learned > learned:
+            self.steps.region_ended()
+
+    # --- markers ------------------------------------------------------------------------------
 
     @contained("process group")
     def on_process_group(self, distributed: Any, error: Optional[BaseException]) -> None:

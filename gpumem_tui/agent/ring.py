@@ -21,7 +21,7 @@ import itertools
 import mmap
 import os
 import struct
-from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 MAGIC = b"GPUMRING"
 VERSION = 1
@@ -29,8 +29,9 @@ HEADER = struct.Struct("<8sIIIIQQ")
 HEADER_BYTES = 4096
 NAME_BYTES = 128
 NAMES = 512
-SLOT = struct.Struct("<QBBHhHIIIiqQQQQQHHIQ")
+SLOT = struct.Struct("<QBBHhHIII4xqQQQQQH6xQ")
 SLOTS = 8192
+_FIRST_SLOT = HEADER_BYTES + NAMES * NAME_BYTES
 MISSING = (1 << 64) - 1
 NO_DEVICE = -1
 BEGIN, END = 1, 2
@@ -87,7 +88,16 @@ class Ring:
             os.close(fd)
         HEADER.pack_into(self._map, 0, MAGIC, VERSION, SLOT.size, SLOTS, NAMES, pid, started)
         self._numbers = itertools.count(1)
-        self._names: Dict[Tuple[str, str], int] = {}
+        self.put = _writing(self._map, self._numbers)
+        """Write one slot; its sequence number. Safe from any thread (the counter is atomic under the GIL).
+
+        Its values: edge, slots of it that still follow, number of the name, ordinal, flags, span, the
+        span around it, thread (its low 32 bits), step, time, allocated, reserved, peak allocated, peak
+        reserved, number of the error's name.
+        """
+        self.numbers: Dict[Tuple[str, str], int] = {}
+        """Of names that are written down: phase and name."""
+        self._texts: Dict[int, Tuple[str, str]] = {}
         self._drained = 0
         self._gap = 0
         """A slot that was claimed and not written at the last look."""
@@ -103,48 +113,22 @@ class Ring:
     def name(self, phase: str, name: str) -> int:
         """The number of a name; the first use writes it down."""
         key = (phase, name)
-        index = self._names.get(key)
+        index = self.numbers.get(key)
         if index is None:
-            index = len(self._names) + 1
-            if index >= OVERFLOW_NAME:
-                index, phase, name = OVERFLOW_NAME, phase, "(further names)"
+            index = len(self.numbers) + 1
+            if index >= OVERFLOW_NAME:  # not noted: a program may name as many phases as it has steps
+                self._name_text(OVERFLOW_NAME, phase, "(further names)")
+                return OVERFLOW_NAME
             self._name_text(index, phase, name)
-            self._names[key] = index
+            self.numbers[key] = index
         return index
-
-    def put(
-        self,
-        edge: int,
-        more: int,
-        name: int,
-        ordinal: int,
-        flags: int,
-        span: int,
-        parent: int,
-        thread: int,
-        step: int,
-        t_ns: int,
-        allocated: int,
-        reserved: int,
-        peak_allocated: int,
-        peak_reserved: int,
-        error: int,
-    ) -> int:
-        """Write one slot; its sequence number. Safe from any thread (the counter is atomic under the GIL)."""
-        seq = next(self._numbers)
-        SLOT.pack_into(
-            self._map, HEADER_BYTES + NAMES * NAME_BYTES + (seq % SLOTS) * SLOT.size,
-            seq, edge, more, name, ordinal, flags, span, parent, thread & 0xFFFFFFFF, 0, step, t_ns,
-            allocated, reserved, peak_allocated, peak_reserved, error, 0, 0, seq,
-        )  # fmt: skip
-        return seq
 
     def drain(self) -> List[Edge]:
         """Edges since the last call, oldest first; overwritten ones are counted in ``lost_edges``."""
         edges: List[Edge] = []
         while True:
             seq = self._drained + 1
-            found = SLOT.unpack_from(self._map, _slot_at(seq))[0]
+            found = _seq_at(self._map, seq)
             if found < seq:
                 if self._gap != seq or not self._newer(seq):
                     self._gap = seq
@@ -157,24 +141,49 @@ class Ring:
                 self.lost_edges += max(0, oldest - seq)
                 self._drained = max(self._drained + 1, oldest - 1)
                 continue
-            edge = read_slot(self._map, seq)
+            edge = read_slot(self._map, seq, self._text_of)
             if edge is not None:
                 edges.append(edge)
             self._drained = seq
 
     def _newer(self, seq: int) -> bool:
         """Whether a slot soon after this one is written."""
-        return any(
-            SLOT.unpack_from(self._map, _slot_at(later))[0] == later for later in range(seq + 1, seq + 65)
-        )
+        return any(_seq_at(self._map, later) == later for later in range(seq + 1, seq + 65))
+
+    def _text_of(self, buffer: "mmap.mmap | bytes", index: int) -> Tuple[str, str]:
+        """A name, read once: what stands in the table stays, but for that of all further names."""
+        text = self._texts.get(index)
+        if text is None:
+            text = read_name(buffer, index)
+            if index != OVERFLOW_NAME:
+                self._texts[index] = text
+        return text
 
     def close(self) -> None:
         """Unmap. The file stays: it is part of the recording."""
         self._map.close()
 
 
+def _writing(buffer: mmap.mmap, numbers: Iterator[int]) -> Callable[..., int]:
+    """What writes slots: every name in it is bound, since each phase goes through here twice."""
+    pack_into, slot_bytes = SLOT.pack_into, SLOT.size
+
+    def put(*values: int) -> int:
+        seq = next(numbers)
+        pack_into(buffer, _FIRST_SLOT + seq % SLOTS * slot_bytes, seq, *values, seq)
+        return seq
+
+    return put
+
+
 def _slot_at(seq: int) -> int:
-    return HEADER_BYTES + NAMES * NAME_BYTES + (seq % SLOTS) * SLOT.size
+    return _FIRST_SLOT + (seq % SLOTS) * SLOT.size
+
+
+def _seq_at(buffer: "mmap.mmap | bytes", seq: int) -> int:
+    """The number that the slot of ``seq`` begins with: its own, or an older or newer one's."""
+    at = _slot_at(seq)
+    return int.from_bytes(buffer[at : at + 8], "little")
 
 
 def read_name(buffer: "mmap.mmap | bytes", index: int) -> Tuple[str, str]:
@@ -186,15 +195,19 @@ def read_name(buffer: "mmap.mmap | bytes", index: int) -> Tuple[str, str]:
     return phase, name
 
 
-def read_slot(buffer: "mmap.mmap | bytes", seq: int) -> Optional[Edge]:
+def read_slot(
+    buffer: "mmap.mmap | bytes",
+    seq: int,
+    text_of: "Callable[[mmap.mmap | bytes, int], Tuple[str, str]]" = read_name,
+) -> Optional[Edge]:
     """The edge in the slot of ``seq``, or None if that slot is torn or holds another."""
     values = SLOT.unpack_from(buffer, _slot_at(seq))
     if values[0] != seq or values[-1] != seq:
         return None
-    (_, edge, more, name, ordinal, flags, span, parent, thread, _, step, t_ns) = values[:12]
-    levels = [None if v == MISSING else v for v in values[12:16]]
-    phase, text = read_name(buffer, name)
-    error = read_name(buffer, values[16])[1] if values[16] else None
+    (_, edge, more, name, ordinal, flags, span, parent, thread, step, t_ns) = values[:11]
+    levels = [None if v == MISSING else v for v in values[11:15]]
+    phase, text = text_of(buffer, name)
+    error = text_of(buffer, values[15])[1] if values[15] else None
     return Edge(
         seq, edge, more, phase, text, ordinal, bool(flags & EXACT), span, parent, thread,
         None if step < 0 else step, t_ns, levels[0], levels[1], levels[2], levels[3], error,
@@ -211,7 +224,7 @@ def read_edges(buffer: "mmap.mmap | bytes", after: int = 0) -> Iterator[Edge]:
     magic, version, slot_bytes, slots, names, _, _ = HEADER.unpack_from(buffer, 0)
     if (magic, version, slot_bytes, slots, names) != (MAGIC, VERSION, SLOT.size, SLOTS, NAMES):
         raise ValueError("not a ring of this version")
-    base = HEADER_BYTES + NAMES * NAME_BYTES
+    base = _FIRST_SLOT
     seqs = [
         seq
         for slot in range(SLOTS)

@@ -10,9 +10,11 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 
-from . import ring as rings
 from . import wire
+from .aside import Aside
+from .edges import EdgeLines
 from .guard import contain, errors
+from .stalls import Stalls, stall_line
 
 if TYPE_CHECKING:
     from .process import Monitored
@@ -24,6 +26,9 @@ UNUSED_EVERY = 10
 """Every so many looks, the counters of unused devices are written too: a rank may hold a context there."""
 
 
+PRESSURE_EVERY_NS = 10_000_000_000
+"""Pressure is told at once, then summed up in lines this far apart."""
+
 INPUTS_EVERY = 10
 """Counts of inputs are written once in so many ticks, and at the end."""
 
@@ -34,13 +39,19 @@ class Sampler:
     def __init__(self, monitored: "Monitored", hertz: float) -> None:
         self._monitored = monitored
         self._interval_ns = int(1e9 / hertz)
-        self._stop = threading.Event()
+        self._stop, self._wake, self._through = threading.Event(), threading.Event(), threading.Event()
         self._looked_ns = 0
         self._looks = 0
         self._ticks = 0
         self._told_errors = 0
+        self._strain: Dict[int, Tuple[int, int, int]] = {}
+        """Retries and out-of-memory errors of a device when pressure was last told, and when that was."""
         self._lost_edges = 0
-        self._thread = threading.Thread(target=self._run, name="gpumem-tui", daemon=True)
+        self._edges = EdgeLines(fold=not monitored.strict)  # a protocol wants every repeat
+        self._stalls = Stalls()
+        self._told_peaks: Dict[int, Tuple[int, int]] = {}
+        self._thread = Aside(self._run, "sampler")
+        self._hurrying = threading.Lock()
 
     def start(self) -> None:
         """Start the thread."""
@@ -49,8 +60,24 @@ class Sampler:
     def stop(self, timeout_s: float) -> None:
         """Ask the thread to end and wait shortly; the last lines are written by it or, if it is late, not."""
         self._stop.set()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+        self._wake.set()
+        if not self._thread.is_current():
             self._thread.join(timeout_s)
+
+    def hurry(self, timeout_s: float) -> None:
+        """From any thread of the user's: have written now what is known; waits shortly until it is.
+
+        One at a time: a signal handler that comes here while its own thread is here would
+        wait for itself.
+        """
+        if not self._thread.is_alive() or not self._hurrying.acquire(False):
+            return
+        try:
+            self._through.clear()
+            self._wake.set()
+            self._through.wait(timeout_s)
+        finally:
+            self._hurrying.release()
 
     def _run(self) -> None:
         due = wire.now_ns()
@@ -73,7 +100,10 @@ class Sampler:
             now = wire.now_ns()
             if due < now:  # the machine slept or was busy: no burst of catching up
                 due = now
-            self._stop.wait((due - now) / 1e9)
+            self._through.set()
+            if self._wake.wait((due - now) / 1e9) and not self._stop.is_set():
+                self._wake.clear()
+                due = wire.now_ns()
 
     def tick(self) -> None:
         """One round: counters, edges, words, write."""
@@ -81,13 +111,22 @@ class Sampler:
         journal = monitored.journal
         if journal is None:
             return
-        if monitored.may_read():
+        if monitored.reading.may_read():
             self._sample()
+        if monitored.maps is not None:
+            monitored.maps.look(wire.now_ns())
+        monitored.groups.look_for_collective()
         for line in monitored.take_lines():
             journal.append_line(line)
         if monitored.ring is not None:
-            for line in edge_lines(monitored.ring.drain()):
+            edges = monitored.ring.drain()
+            for line in self._edges.lines(edges):
                 journal.append_line(line)
+            since_ns = self._stalls.look(bool(edges), wire.now_ns())
+            if since_ns is not None and monitored.spans is not None:
+                spans = monitored.spans.open_spans()
+                phase = " > ".join(span.phase for span in spans) or None
+                journal.append_line(stall_line(since_ns, phase, monitored.spans.step))
             if monitored.ring.lost_edges > self._lost_edges:
                 lost = monitored.ring.lost_edges - self._lost_edges
                 self._lost_edges += lost
@@ -109,14 +148,19 @@ class Sampler:
         if counters is None or journal is None:
             return
         now = wire.now_ns()
-        if not monitored.active or now - self._looked_ns >= LOOK_AROUND_NS:
+        if not monitored.reading.active or now - self._looked_ns >= LOOK_AROUND_NS:
             self._looked_ns = now
-            monitored.look_around()
+            monitored.reading.look_around()
             self._looks += 1
             if self._looks % UNUSED_EVERY == 1:
-                self._sample_devices(monitored.unused())
-        self._sample_devices(monitored.active)
+                self._sample_devices(monitored.reading.unused())
+        self._sample_devices(monitored.reading.active)
         counters.fold()
+        for ordinal in monitored.reading.active:
+            peaks = counters.highest.get(ordinal)
+            if peaks is not None and peaks != self._told_peaks.get(ordinal):
+                self._told_peaks[ordinal] = peaks
+                journal.append("peaks", wire.now_ns(), ordinal, *peaks)
 
     def _sample_devices(self, ordinals: Tuple[int, ...]) -> None:
         monitored = self._monitored
@@ -127,11 +171,28 @@ class Sampler:
             try:
                 stats = counters.sample(ordinal)
             except RuntimeError as error:  # the allocator has no counters (any more)
-                monitored.stop_reading("no counters", "PyTorch's counters cannot be read: %s" % error)
+                monitored.reading.stop("no counters", "PyTorch's counters cannot be read: %s" % error)
                 return
             values = sample_values(stats)
+            counters.note_peaks(
+                ordinal, stats["allocated_bytes"]["all"]["peak"], stats["reserved_bytes"]["all"]["peak"]
+            )
             monitored.last_samples[ordinal] = [wire.now_ns(), ordinal] + values
             journal.append("sample", wire.now_ns(), ordinal, *values)
+            self._tell_pressure(ordinal, stats.get("num_alloc_retries"), stats.get("num_ooms"))
+
+    def _tell_pressure(self, ordinal: int, retries: Optional[int], ooms: Optional[int]) -> None:
+        """Allocations that succeeded only after the cache was flushed: the device is nearly full."""
+        if retries is None or ooms is None or self._monitored.journal is None:
+            return
+        retries_before, ooms_before, told_ns = self._strain.get(ordinal, (0, 0, -PRESSURE_EVERY_NS))
+        if retries < retries_before or ooms < ooms_before:  # the user has reset the counters
+            self._strain[ordinal] = retries, ooms, told_ns
+            return
+        survived, now = (retries - retries_before) - (ooms - ooms_before), wire.now_ns()
+        if survived > 0 and now - told_ns >= PRESSURE_EVERY_NS:
+            self._strain[ordinal] = retries, ooms, now
+            self._monitored.journal.append("pressure", now, ordinal, survived, retries)
 
 
 def sample_values(stats: Dict[str, Any]) -> List[Optional[int]]:
@@ -153,28 +214,3 @@ def sample_values(stats: Dict[str, Any]) -> List[Optional[int]]:
         allocated["peak"],
         reserved["peak"],
     ]
-
-
-def edge_lines(edges: List[rings.Edge]) -> List[bytes]:
-    """``begin`` and ``end`` lines of ring edges; slots of one edge on several devices become one line.
-
-    Slots of two threads may stand between each other's.
-    """
-    lines = []
-    waiting: Dict[Tuple[int, int], List[Any]] = {}
-    for edge in edges:
-        levels = waiting.setdefault((edge.span, edge.edge), [])
-        if edge.ordinal != rings.NO_DEVICE:
-            level = [edge.ordinal, edge.allocated_bytes, edge.reserved_bytes]
-            if edge.edge == rings.END:
-                level += [edge.peak_allocated_bytes, edge.peak_reserved_bytes, edge.exact]
-            levels.append(level)
-        if edge.more:
-            continue
-        del waiting[edge.span, edge.edge]
-        if edge.edge == rings.BEGIN:
-            about = (edge.parent or None, edge.thread, edge.phase, edge.name, edge.step)
-            lines.append(wire.encode("begin", edge.t_ns, edge.seq, edge.span, *about, levels))
-        else:
-            lines.append(wire.encode("end", edge.t_ns, edge.seq, edge.span, edge.error, levels))
-    return lines

@@ -19,16 +19,20 @@ function is never changed; the caller puts the woven one in its place.
 from __future__ import annotations
 
 import ast
-import copy
 import functools
 import inspect
 import itertools
 import linecache
 import sys
 import types
-from typing import Any, Callable, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Set
 
 _numbers = itertools.count()
+
+_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+_entered: Dict[int, str] = {}
+"""By identity of the code of what was woven, which lives on: the name of its ``enter``."""
 
 _FRAME = """
 if _gpumem_quiet():
@@ -55,6 +59,7 @@ def weave(
     quiet: Callable[[], bool],
     inner: Optional[str] = None,
     everything: bool = False,
+    given: Optional[str] = None,
 ) -> Callable[..., Any]:
     """``function`` with ``enter`` before and ``leave`` after it.
 
@@ -62,40 +67,82 @@ def weave(
     returns a token, or None for "nothing to leave". ``inner`` names a function
     defined within, which is woven instead (a decorator's wrapper). With ``everything``,
     ``enter`` also gets the tuple and the dict of the remaining arguments, where the
-    function takes ``*args, **kwargs``.
+    function takes ``*args, **kwargs``. ``given`` is an expression in the function's own
+    names that ``enter`` gets instead.
     Raises ValueError or SyntaxError where that cannot be done.
     """
     raw = inspect.unwrap(function)
     if not isinstance(raw, types.FunctionType) or raw is not function:
         raise ValueError("not a plain Python function")
+    if inner is None and raw.__code__.co_flags & _SUSPENDED:
+        raise ValueError("generators and coroutines are not woven")
     tree, node = _parse(raw.__code__)
     target = node if inner is None else _find(node, inner)
     number = next(_numbers)
     names = {"enter": "_gpumem_enter_%d" % number, "leave": "_gpumem_leave_%d" % number}
-    _set_into_frame(target, names, everything)
+    _set_into_frame(target, names, everything, given)
     raw.__globals__["_gpumem_quiet"] = quiet
     raw.__globals__[names["enter"]] = enter
     raw.__globals__[names["leave"]] = leave
-    return _compile(raw, tree, node)
+    woven = _compile(raw, tree, node)
+    code = woven.__code__ if inner is None else _code_within(woven.__code__, inner)
+    _entered[id(code)] = enter.__name__
+    return woven
+
+
+def entered() -> Set[str]:
+    """Names of the ``enter`` of those woven functions that the calling thread is in, besides the innermost.
+
+    Reads no frame's variables: to look at them would keep what they hold.
+    """
+    found: List[str] = []
+    frame: Optional[types.FrameType] = sys._getframe(1)
+    while frame is not None:
+        name = _entered.get(id(frame.f_code))
+        if name is not None:
+            found.append(name)
+        frame = frame.f_back
+    return set(found[1:])
 
 
 def _parse(code: types.CodeType) -> "tuple[ast.Module, ast.FunctionDef]":
     """The function's syntax tree, every node at its true line and column."""
-    if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR):
-        raise ValueError("generators and coroutines are not woven")
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
     if not lines:
         raise ValueError("no source")
-    block = inspect.getblock(lines)
-    indented = block[0][:1].isspace()
-    tree = ast.parse(("if 1:\n" if indented else "") + "".join(block))
-    ast.increment_lineno(tree, code.co_firstlineno - 1 - int(indented))
-    node = tree.body[0].body[0] if indented else tree.body[0]  # type: ignore[attr-defined]
+    try:
+        node = _parsed(code, _quick_block(lines))
+    except SyntaxError:  # it ends elsewhere than it seems to
+        node = _parsed(code, inspect.getblock(lines))
     if not isinstance(node, ast.FunctionDef) or node.name != code.co_name:
         raise ValueError("the source is not that of the function")
     node.decorator_list = []
-    tree.body = [node]
-    return tree, node
+    return ast.Module(body=[node], type_ignores=[]), node
+
+
+def _parsed(code: types.CodeType, block: List[str]) -> ast.stmt:
+    """The first statement of a block, after as many empty lines as stand before it in its file."""
+    indented = block[0][:1].isspace()
+    before = "\n" * (code.co_firstlineno - 1 - int(indented)) + ("if 1:\n" if indented else "")
+    first = ast.parse(before + "".join(block)).body[0]
+    return first.body[0] if indented else first  # type: ignore[attr-defined]
+
+
+def _quick_block(lines: List[str]) -> List[str]:
+    """Lines up to the next that stands no deeper than the first (``inspect.getblock`` is far slower).
+
+    What is cut off within brackets or a string is no syntax then.
+    """
+    outer = len(lines[0]) - len(lines[0].lstrip())
+    defined = False
+    for at, line in enumerate(lines):
+        text = line.lstrip()
+        if not text or text[0] in "#)]}" or len(line) - len(text) > outer:
+            continue
+        if defined:
+            return lines[:at]
+        defined = text.startswith("def ")  # before it stand its decorators
+    return lines
 
 
 def _find(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
@@ -105,7 +152,9 @@ def _find(node: ast.FunctionDef, name: str) -> ast.FunctionDef:
     raise ValueError("no function %s within" % name)
 
 
-def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]", everything: bool) -> None:
+def _set_into_frame(
+    node: ast.FunctionDef, names: "dict[str, str]", everything: bool, given: Optional[str]
+) -> None:
     arguments = node.args
     first: List[ast.arg] = getattr(arguments, "posonlyargs", []) + arguments.args
     argument = first[0].arg if first else arguments.vararg.arg if arguments.vararg else "None"
@@ -113,6 +162,7 @@ def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]", everything: 
         if arguments.vararg is None or arguments.kwarg is None:
             raise ValueError("the function does not take *args, **kwargs")
         argument = ", ".join((argument, arguments.vararg.arg, arguments.kwarg.arg))
+    argument = given or argument
     frame = ast.parse(_FRAME.format(argument=argument, **names)).body[0]
     body = node.body
     for part in ast.walk(frame):
@@ -121,8 +171,7 @@ def _set_into_frame(node: ast.FunctionDef, names: "dict[str, str]", everything: 
             part.col_offset = part.end_col_offset = 0  # type: ignore[attr-defined]
     assert isinstance(frame, ast.If) and isinstance(frame.orelse[1], ast.Try)
     declared = _take_declarations(body)
-    frame.body = copy.deepcopy(body)
-    frame.orelse[1].body = body
+    frame.body = frame.orelse[1].body = body  # the compiler reads it twice, and changes nothing
     node.body = declared + [frame]
 
 
@@ -158,7 +207,7 @@ def _compile(raw: types.FunctionType, tree: ast.Module, node: ast.FunctionDef) -
     flags = raw.__code__.co_flags & sum(
         getattr(__import__("__future__"), name).compiler_flag for name in ("annotations",)
     )
-    made = compile(ast.fix_missing_locations(tree), raw.__code__.co_filename, "exec", flags, True)
+    made = compile(tree, raw.__code__.co_filename, "exec", flags, True)
     code = _code_within(made, raw.__code__.co_name)
     changes: "dict[str, Any]" = {"co_firstlineno": raw.__code__.co_firstlineno}
     if sys.version_info >= (3, 11):
