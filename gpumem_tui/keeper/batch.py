@@ -61,12 +61,13 @@ def keep_batch(
     except OSError as error:
         raise CommandNotFound(f"{command[0]} cannot be started: {error.strerror}") from error
     log.started(pid)
-    ending = _wait(pid, waited, log)
+    ending = await_end(pid, waited, log.signalled)
     log.ended(ending)
     return ending
 
 
-def _wait(pid: int, waited: set[signal.Signals], log: KeeperLog) -> Ending:
+def await_end(pid: int, waited: set[signal.Signals], told: Callable[[int, str], None]) -> Ending:
+    """Wait for a child; ``waited`` are blocked, SIGCHLD among them, and ``told`` hears of the others."""
     while True:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended == pid:
@@ -75,10 +76,10 @@ def _wait(pid: int, waited: set[signal.Signals], log: KeeperLog) -> Ending:
         if info.si_signo == signal.SIGCHLD:
             continue
         if info.si_code in (_SI_USER, _SI_TKILL, _SI_QUEUE):
-            log.signalled(info.si_signo, "passed on")
+            told(info.si_signo, "passed on")
             try:
                 os.kill(pid, info.si_signo)
             except ProcessLookupError:
                 continue
         else:
-            log.signalled(info.si_signo, "reached the workload by itself")
+            told(info.si_signo, "reached the workload by itself")

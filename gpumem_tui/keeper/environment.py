@@ -11,7 +11,12 @@ AGENT_SITE = Path(agent.__file__).parent / "site"
 
 
 def workload_environment(
-    base: Mapping[str, str], run: Path, hertz: float, reset_peaks: bool = True, strict: bool = False
+    base: Mapping[str, str],
+    run: Path,
+    hertz: float,
+    reset_peaks: bool = True,
+    strict: bool = False,
+    history: bool = False,
 ) -> dict[str, str]:
     """``base`` with the agent's folder first on ``PYTHONPATH`` and the ``GPUMEM_TUI_*`` that it reads.
 
@@ -27,4 +32,6 @@ def workload_environment(
         environment["GPUMEM_TUI_PEAKS"] = "keep"
     if strict:
         environment["GPUMEM_TUI_PROTOCOL"] = "strict"
+    if history:
+        environment["GPUMEM_TUI_HISTORY"] = "1"
     return environment

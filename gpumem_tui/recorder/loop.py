@@ -9,15 +9,17 @@ import time
 from collections.abc import Callable, Iterator
 
 from gpumem_tui.recorder.keepers import Keepers
+from gpumem_tui.recorder.kills import Kills
 from gpumem_tui.recorder.output import Output
 from gpumem_tui.recorder.stop import Stop
 from gpumem_tui.records import Bye, Processes, Record, Tree
 from gpumem_tui.sources.driver import SECOND_NS, Driver
+from gpumem_tui.sources.exits import Exits
 from gpumem_tui.sources.host import Cgroup, find_cgroup, read_host
 from gpumem_tui.sources.pace import Pace
 from gpumem_tui.sources.processes import describe
 from gpumem_tui.sources.tree import ProcessTree
-from gpumem_tui.sources.worker import Outbox, Worker
+from gpumem_tui.sources.worker import Crew, Lane
 
 LAST_READINGS_NS = 2 * SECOND_NS
 """How long it goes on after the end of the workload: memory is given back with a delay."""
@@ -41,11 +43,13 @@ class Recorder:
         self._driver, self._output, self._keepers = driver, output, keepers
         self._stop = stop
         self._keep_within_budget = keep_within_budget
-        self._folded: Outbox[None] = Outbox()
-        self._folding: Worker[None] = Worker("budget", self._folded)
+        self._budget: Crew[Record] = Crew("budget")
+        self._folding = Lane()
         self._tree = ProcessTree(exclude=[os.getpid()])
         self._roots: set[tuple[int, int | None]] = set()
         self._cgroup: Cgroup | None = None
+        self._kills = Kills()
+        self._exits = Exits()
         self._described: dict[int, str | None] = {}
         """Processes that a ``process`` line names already, and the name by which it does."""
         self._listed: dict[int, set[int]] = {}
@@ -73,11 +77,13 @@ class Recorder:
             if budget.is_due(now_ns):
                 budget.advance(now_ns)
                 self._fold()
+            records += self._exits.take()
             records += self._describe_new()
             if self._stop.is_set or (ends_ns is not None and now_ns >= ends_ns):
                 reason = "told to stop" if self._stop.is_set else "the workload has ended"
                 self._output.write([*records, Bye(time.monotonic_ns(), reason)])
                 self._output.close()
+                self._exits.close()
                 self._driver.close()
                 return
             self._output.write(records)
@@ -88,9 +94,12 @@ class Recorder:
         for root in self._keepers.roots - self._roots:
             self._roots.add(root)
             self._tree.add_root(*root)
-            self._cgroup = find_cgroup(root[0]) or self._cgroup
+        for pid, _ in self._roots:
+            self._cgroup = find_cgroup(pid) or self._cgroup  # it may have been moved
         rows = self._tree.scan()
-        return [Tree(time.monotonic_ns(), rows), read_host(self._cgroup)]
+        self._exits.watch((pid, ticks) for pid, ticks, *_ in rows)
+        kills = self._kills.look(self._cgroup, rows)
+        return [Tree(time.monotonic_ns(), rows), read_host(self._cgroup), *kills]
 
     def _take_lists(self, records: list[Record]) -> None:
         for record in records:
@@ -116,13 +125,12 @@ class Recorder:
 
     def _fold(self) -> None:
         """Start a turn of folding, unless the last one is still under way."""
-        if self._folded.take(0) is not None:
-            self._folding.done()
+        list(self._budget.collect())  # a turn makes no records; it may have ended
         if self._folding.busy_since_ns is not None:
             return
 
-        def turn() -> Iterator[None]:
+        def turn() -> Iterator[Record]:
             self._keep_within_budget()
             yield from ()
 
-        self._folding.submit(turn)
+        self._budget.submit(self._folding, turn)

@@ -20,8 +20,6 @@ from gpumem_tui.recorder.stop import Stop
 from gpumem_tui.sources.driver import Driver
 
 NICENESS = 5
-OOM_SCORE = 1000
-"""The kernel, short of host memory, takes the recorder before any workload."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,11 +63,13 @@ def record(run: RunDirectory, hertz: float, library: Path | None, stop: Stop) ->
 
 
 def stay_below() -> None:
-    """Give way to the workload, for the processor and for host memory. Where that is refused, go on."""
+    """Give way to the workload for the processor. Where that is refused, go on.
+
+    Not for host memory: the kernel takes the largest, the recorder is small, and it has
+    to be there still to tell who was taken.
+    """
     with contextlib.suppress(OSError):
         os.nice(NICENESS)
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text(str(OOM_SCORE))
 
 
 def stop_on_signals(stop: Stop) -> None:

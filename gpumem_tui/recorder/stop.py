@@ -10,6 +10,8 @@ class Stop:
     def __init__(self) -> None:
         """Holds two descriptors for the life of the process."""
         self._reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._sleep = select.poll()  # select.select() refuses descriptors from 1024 on
+        self._sleep.register(self._reader, select.POLLIN)
         self.is_set = False
 
     def set(self) -> None:
@@ -20,4 +22,4 @@ class Stop:
 
     def wait(self, seconds: float) -> None:
         """Sleep, unless there is the wish to stop."""
-        select.select([self._reader], [], [], seconds)
+        self._sleep.poll(seconds * 1000)

@@ -37,6 +37,9 @@ _OLDER = (3, 13, 25)
 """Errors that mean "not by this version of the call"."""
 _FUNCTION_NOT_FOUND = 13
 
+_MOST_BYTES = 1 << 63
+"""No memory is as large: NVML's "no value" is all ones, and other nonsense is no figure either."""
+
 
 class MemoryReading(NamedTuple):
     """Bytes of one device. ``reserved_bytes`` is the driver's share; None with version 1."""
@@ -48,12 +51,14 @@ class MemoryReading(NamedTuple):
 
 
 class LoadReading(NamedTuple):
-    """Percent, °C and milliwatts; None where that one call failed, ``fault`` is the first such failure."""
+    """Percent, °C, milliwatts, MHz; None where that one call failed, ``fault`` is the first such failure."""
 
     utilization: int | None
     temperature: int | None
     power_mw: int | None
     fault: Fault | None
+    clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
 
 
 ProcessRow = tuple[int, int | None, str, str | None]
@@ -61,10 +66,11 @@ ProcessRow = tuple[int, int | None, str, str | None]
 
 
 class ProcessReading(NamedTuple):
-    """Who is on a device. With a ``fault`` the rows are not all there are."""
+    """Who is on a device. With a ``fault`` the rows are not all there are: kinds ``missing`` were refused."""
 
     rows: list[ProcessRow]
     fault: Fault | None
+    missing: str = ""
 
 
 class Found(msgspec.Struct):
@@ -77,6 +83,8 @@ class Found(msgspec.Struct):
     pci: str | None = None
     name: str | None = None
     parent: int | None = None
+    minor: int | None = None
+    """Number of its device file, ``/dev/nvidia<minor>``; None for a MIG instance."""
     fault: Fault | None = None
     """Why there is no handle or no identity."""
 
@@ -124,6 +132,8 @@ class Nvml:
         except self._nvml.NVMLError as error:
             code = int(error.value)
             raise Fault(_REASONS.get(code, Reason.FAILED), str(error), code) from None
+        except Exception as error:  # noqa: BLE001  pynvml makes no sense of the answer: this call's fault alone
+            raise Fault(Reason.FAILED, f"{type(error).__name__}: {error}") from None
 
     def open(self) -> str | None:
         """Load and initialise NVML."""
@@ -138,6 +148,32 @@ class Nvml:
         self._call(pynvml.nvmlInit)
         try:
             return _text(self._call(pynvml.nvmlSystemGetDriverVersion))
+        except Fault:
+            return None
+
+    def versions(self) -> tuple[str | None, str | None]:
+        """(NVML's version, the newest CUDA that the driver runs), each None where it is not told."""
+        nvml = self._nvml
+        library = self._or_none(nvml.nvmlSystemGetNVMLVersion)
+        cuda = self._or_none(nvml.nvmlSystemGetCudaDriverVersion_v2)
+        return (
+            None if library is None else _text(library),
+            None if cuda is None else f"{cuda // 1000}.{cuda % 1000 // 10}",
+        )
+
+    def traits(self, handle: Handle) -> tuple[str | None, bool | None]:
+        """(compute capability, whether MIG mode is on), each None where it is not told."""
+        nvml = self._nvml
+        capability = self._or_none(nvml.nvmlDeviceGetCudaComputeCapability, handle)
+        mig = self._or_none(nvml.nvmlDeviceGetMigMode, handle)
+        return (
+            None if capability is None else f"{capability[0]}.{capability[1]}",
+            None if mig is None else bool(mig[0]),
+        )
+
+    def _or_none(self, function: Callable[..., Any], *args: Any) -> Any:
+        try:
+            return self._call(function, *args)
         except Fault:
             return None
 
@@ -179,15 +215,24 @@ class Nvml:
         return instances
 
     def _identify(self, device: Found) -> Found:
+        """Each part on its own; the first that fails is the device's fault."""
         nvml = self._nvml
-        try:
-            device.uuid = _text(self._call(nvml.nvmlDeviceGetUUID, device.handle)).removeprefix("GPU-")
-            device.name = _text(self._call(nvml.nvmlDeviceGetName, device.handle))
-            if device.parent is None:
-                pci = self._call(nvml.nvmlDeviceGetPciInfo, device.handle)
-                device.pci = normalise_pci(_text(pci.busId))
-        except Fault as fault:
-            device.fault = fault
+
+        def ask(function: Callable[..., Any]) -> Any:
+            try:
+                return self._call(function, device.handle)
+            except Fault as fault:
+                device.fault = device.fault or fault
+                return None
+
+        uuid, name = ask(nvml.nvmlDeviceGetUUID), ask(nvml.nvmlDeviceGetName)
+        device.uuid = None if uuid is None else _text(uuid).removeprefix("GPU-")
+        device.name = None if name is None else _text(name)
+        if device.parent is None:
+            # Not everywhere, and nothing else depends on it: no fault.
+            device.minor = self._or_none(nvml.nvmlDeviceGetMinorNumber, device.handle)
+            pci = ask(nvml.nvmlDeviceGetPciInfo)
+            device.pci = None if pci is None else normalise_pci(_text(pci.busId))
         return device
 
     def memory(self, handle: Handle, version: int = 2) -> MemoryReading:
@@ -196,42 +241,44 @@ class Nvml:
         if version == 2:
             try:
                 info = self._call(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
-                return MemoryReading(info.total, info.free, info.reserved, 2)
+                return _checked(MemoryReading(info.total, info.free, info.reserved, 2))
             except Fault as fault:
                 if fault.code not in _OLDER:
                     raise
         info = self._call(nvml.nvmlDeviceGetMemoryInfo, handle)
-        return MemoryReading(info.total, info.free, None, 1)
+        return _checked(MemoryReading(info.total, info.free, None, 1))
 
     def processes(self, handle: Handle) -> ProcessReading:
-        """Compute, graphics and MPS lists. The first must work; a kind that the driver lacks has nobody."""
-        nvml = self._nvml
+        """Compute, graphics and MPS lists: one must work. A driver without the last two has nobody there."""
         lists: list[tuple[str, Sequence[Any]]] = []
         incomplete: Fault | None = None
+        missing = ""
         for kind, name in (
             ("C", "nvmlDeviceGetComputeRunningProcesses"),
             ("G", "nvmlDeviceGetGraphicsRunningProcesses"),
             ("M", "nvmlDeviceGetMPSComputeRunningProcesses"),
         ):
             try:
-                lists.append((kind, self._list(getattr(nvml, name), getattr(nvml, name + "_v2"), handle)))
+                lists.append((kind, self._list(name, handle)))
             except Fault as fault:  # noqa: PERF203 - each list has its own fate
-                if kind == "C":
-                    raise
-                if fault.reason is not Reason.NOT_SUPPORTED:
+                if kind == "C" or fault.reason is not Reason.NOT_SUPPORTED:
                     incomplete = incomplete or fault
-        return ProcessReading(merge_processes(lists), incomplete)
+                    missing += kind
+        if incomplete is not None and not lists:
+            raise incomplete
+        return ProcessReading(merge_processes(lists), incomplete, missing)
 
-    def _list(self, newest: Callable[..., Any], older: Callable[..., Any], handle: Handle) -> Sequence[Any]:
+    def _list(self, name: str, handle: Handle) -> Sequence[Any]:
+        """By version 3 of the call, or 2 where the driver has no 3 (before 510)."""
         try:
-            return self._call(newest, handle)  # type: ignore[no-any-return]
+            return self._call(getattr(self._nvml, name + "_v3"), handle)  # type: ignore[no-any-return]
         except Fault as fault:
             if fault.code != _FUNCTION_NOT_FOUND:
                 raise
-            return self._call(older, handle)  # type: ignore[no-any-return]
+            return self._call(getattr(self._nvml, name + "_v2"), handle)  # type: ignore[no-any-return]
 
     def load(self, handle: Handle) -> LoadReading:
-        """Three calls, none of which disturbs another."""
+        """Five calls, none of which disturbs another."""
         nvml = self._nvml
         first: Fault | None = None
 
@@ -246,7 +293,17 @@ class Nvml:
         rates = read(nvml.nvmlDeviceGetUtilizationRates)
         degrees = read(nvml.nvmlDeviceGetTemperature, nvml.NVML_TEMPERATURE_GPU)
         power = read(nvml.nvmlDeviceGetPowerUsage)
-        return LoadReading(None if rates is None else rates.gpu, degrees, power, first)
+        clock = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_SM)
+        memory_clock = read(nvml.nvmlDeviceGetClockInfo, nvml.NVML_CLOCK_MEM)
+        utilization = None if rates is None else rates.gpu
+        return LoadReading(utilization, degrees, power, first, clock, memory_clock)
+
+
+def _checked(reading: MemoryReading) -> MemoryReading:
+    """The reading, unless it is none. Raises :class:`Fault`."""
+    if max(reading.total_bytes, reading.free_bytes, reading.reserved_bytes or 0) >= _MOST_BYTES:
+        raise Fault(Reason.NOT_SUPPORTED, "the driver's answer has no value")
+    return reading
 
 
 def merge_processes(lists: Sequence[tuple[str, Sequence[Any]]]) -> list[ProcessRow]:
@@ -261,6 +318,8 @@ def merge_processes(lists: Sequence[tuple[str, Sequence[Any]]]) -> list[ProcessR
     for kind, entries in lists:
         for entry in entries:
             used = entry.usedGpuMemory
+            if used is not None and used >= _MOST_BYTES:
+                used = None
             where = (getattr(entry, "gpuInstanceId", None), getattr(entry, "computeInstanceId", None))
             mine = parts.setdefault(entry.pid, {})
             before = mine.get(where)

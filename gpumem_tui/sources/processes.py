@@ -5,11 +5,12 @@ leaves this module has no control characters. Refuses to guess: what cannot be r
 None, and a pid that this namespace does not show is ``visible=False`` and nothing else.
 """
 
+import os
 import pwd
 import re
+import resource
 import time
 from functools import lru_cache
-from pathlib import Path
 from typing import NamedTuple
 
 from gpumem_tui.records import Process
@@ -20,7 +21,9 @@ LONGEST_COMMAND_BYTES = 4096
 _CONTAINER = re.compile(r"(?:^|[/:-])([0-9a-f]{64})(?:\.scope|$|/)")
 _POD = re.compile(r"/(?:kubepods|machine\.slice|lxc|podman)[^/]*/")
 _SLURM = re.compile(r"/(?:slurm\w*|\w+_slurmstepd|slurmstepd\.scope)(?:/.*)?/job_(\d+)(?:/|$)")
+_NAMESPACES = re.compile(rb"^NSpid:(.+)$", re.MULTILINE)
 _MORE_THAN_ENOUGH = 1 << 17
+_PAGE_BYTES = resource.getpagesize()
 
 
 class Stat(NamedTuple):
@@ -40,6 +43,11 @@ class Stat(NamedTuple):
         """A zombie of which nothing runs any more."""
         return self.state in "ZX" and self.threads <= 1
 
+    @property
+    def rss_bytes(self) -> int:
+        """Resident host memory."""
+        return self.rss_pages * _PAGE_BYTES
+
 
 def read_stat(pid: int) -> Stat | None:
     """None if there is no such process, or none that may be seen."""
@@ -47,17 +55,33 @@ def read_stat(pid: int) -> Stat | None:
     if raw is None:
         return None
     head, _, rest = raw.rpartition(b")")
-    fields = rest.split()
+    state, parent, group, session, *fields = rest.split(None, 22)
     return Stat(
-        name=sanitise(head.partition(b"(")[2]),
-        state=fields[0].decode("ascii"),
-        parent=int(fields[1]),
-        group=int(fields[2]),
-        session=int(fields[3]),
-        threads=int(fields[17]),
-        started_ticks=int(fields[19]),
-        rss_pages=int(fields[21]),
+        sanitise(head.partition(b"(")[2]),
+        state.decode("ascii"),
+        int(parent),
+        int(group),
+        int(session),
+        int(fields[13]),
+        int(fields[15]),
+        int(fields[17]),
     )
+
+
+@lru_cache(maxsize=1)
+def _booted_wall_ns() -> int | None:
+    for line in (_read("/proc/stat") or b"").splitlines():
+        if line.startswith(b"btime "):
+            return int(line.split()[1]) * 1_000_000_000
+    return None
+
+
+def started_wall_ns(started_ticks: int | None) -> int | None:
+    """When a process started, in nanoseconds since 1970, to the second; None where that is not known."""
+    booted = _booted_wall_ns()
+    if started_ticks is None or booted is None:
+        return None
+    return booted + started_ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 
 def describe(pid: int) -> Process:
@@ -89,6 +113,8 @@ def sanitise(raw: bytes, longest_bytes: int = 256) -> str:
     sequences' first byte, C1, bidirectional overrides, bytes that are not UTF-8)
     becomes U+FFFD. Cut at a whole character, with ``…``.
     """
+    if len(raw) <= longest_bytes and raw.isascii() and (text := raw.decode("ascii")).isprintable():
+        return text
     text = raw[: 4 * longest_bytes].decode("utf-8", "replace")
     text = "".join(c if c.isprintable() else " " if c.isspace() else "\ufffd" for c in text)
     encoded = text.encode("utf-8")
@@ -129,16 +155,14 @@ def slurm_job(groups: str, environment: bytes) -> str | None:
 
 def _namespace_pid(status: bytes, pid: int) -> int | None:
     """The innermost of NSpid, where it is another than the pid here."""
-    for line in status.splitlines():
-        if line.startswith(b"NSpid:"):
-            innermost = int(line.split()[-1])
-            return innermost if innermost != pid else None
-    return None
+    found = _NAMESPACES.search(status)
+    innermost = int(found[1].split()[-1]) if found is not None else pid
+    return innermost if innermost != pid else None
 
 
 def _user(pid: int) -> str | None:
     try:
-        return _user_name(Path(f"/proc/{pid}").stat().st_uid)
+        return _user_name(os.stat(f"/proc/{pid}").st_uid)  # noqa: PTH116 - Path costs as much as the call
     except OSError:
         return None
 
@@ -153,7 +177,12 @@ def _user_name(uid: int) -> str:
 
 def _read(path: str) -> bytes | None:
     try:
-        with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - Path.open costs as much as the read
-            return file.read(_MORE_THAN_ENOUGH)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        return os.read(descriptor, _MORE_THAN_ENOUGH)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
