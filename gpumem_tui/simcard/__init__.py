@@ -10,20 +10,24 @@ Real
     ``torchrun``, and its own out-of-memory errors. Which process holds how many
     bytes, the same on every side: ``cudaMemGetInfo``, NVML 1 and 2, messages.
 Assumed
-    What real libraries choose: see :meth:`SimulatedMachine.assumptions`. cudaMalloc
+    What real libraries choose: see :meth:`SimulatedMachine.assumptions`, and
+    ``tests/foresight`` for how well that agrees with peaks of real cards. cudaMalloc
     takes whole 2 MiB; pools of cudaMallocAsync grow by 32 MiB and never fragment;
-    loading kernels costs nothing, where a real context grows by it.
+    kernels are loaded all at once, at the first use of cuDNN, and with the context under
+    ``CUDA_MODULE_LOADING=EAGER``.
 Not real
-    Kernels do nothing: device memory holds zeros or what was copied there. Shapes
+    Kernels do nothing: device memory holds zeros or what was copied there, and every
+    count that is read back is zero. Shapes
     and branches that depend on computed values (``nonzero``, boolean masks, loops
     until convergence) go the way of zeros; ``invented_reads`` of the status counts
-    them. ``generate`` of Hugging Face waits for a true value: run it with the setting
-    ``true_every=16``. That is no default, because every 16th check such as
-    ``if loss.isnan(): raise`` would come out true as well.
+    them. Loops that wait for a true value never end without the setting ``true_every=16``;
+    it is no default, because every 16th check such as ``if loss.isnan(): raise`` would come
+    out true as well. For ``generate`` of Hugging Face the product needs no setting: its agent
+    ends that loop at the maximum length (agent/simulated.py).
     All kernels cost the same time (``kernel_us``), none by default.
     NCCL: messages of up to 1 MiB are exchanged and reduced, of larger ones each rank
-    sees its own part; send and receive move nothing. No CUDA IPC, cuDNN recurrent
-    nets, CUPTI. MIG: even shares only.
+    sees its own part; send and receive move nothing. No CUDA IPC, no
+    CUPTI. MIG: even shares only.
 
 CPython before 3.14 may abort at exit ("terminate called without an active exception")
 when one of autograd's threads still drops Python objects. With kernels that take no

@@ -231,7 +231,7 @@ API int nvmlDeviceGetComputeInstanceId(handle h, unsigned *id) {
 
 /* Version 1 counts what is reserved as used; version 2 shows it apart. */
 static void measure(handle h, struct memory_v2 *m) {
-    struct sc_state *s = sc_lock();
+    struct sc_state *s = sc_look();
     m->used = sc_used(s, h->device, h->instance);
     sc_unlock();
     m->total = sc_total(h->device, h->instance);
@@ -266,7 +266,7 @@ static unsigned list_processes(handle h, struct process_v2 *out, unsigned room) 
     int hidden = (int)sc_get(SC_nvml_hide_pid);
     unsigned n = 0;
     if (mode == 1) return 0;
-    struct sc_state *s = sc_lock();
+    struct sc_state *s = sc_look();
     for (int i = 0; i < SC_MAX_PROCS; i++) {
         const struct sc_usage *u = &s->proc[i].use[h->device];
         if (!s->proc[i].pid || !(u->context + u->bytes)) continue;
@@ -311,18 +311,20 @@ API int nvmlDeviceGetRunningProcessDetailList(handle h, struct process_details *
                                                    list[i].compute_instance, 0};
     return details->count > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
-static int no_processes(handle h, unsigned *n) {
+static int no_processes(handle h, unsigned *n, int fault) {
     ENTER_WITH(h, SC_nvml_process_error);
+    ENTER_WITH(h, fault);
     *n = 0;
     return SUCCESS;
 }
-#define NO_PROCESSES(name) API int name(handle h, unsigned *n, void *out) { (void)out; return no_processes(h, n); }
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses)
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2)
-NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2)
-NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3)
+#define NO_PROCESSES(name, fault)                                                                           \
+    API int name(handle h, unsigned *n, void *out) { (void)out; return no_processes(h, n, fault); }
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses, SC_nvml_graphics_error)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v2, SC_nvml_graphics_error)
+NO_PROCESSES(nvmlDeviceGetGraphicsRunningProcesses_v3, SC_nvml_graphics_error)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses, SC_nvml_process_error)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v2, SC_nvml_process_error)
+NO_PROCESSES(nvmlDeviceGetMPSComputeRunningProcesses_v3, SC_nvml_process_error)
 
 API int nvmlDeviceGetProcessUtilization(handle h, struct process_sample *out, unsigned *n, u64 since) {
     struct process_v2 list[SC_MAX_PROCS];

@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -111,6 +112,21 @@ int sc_use(int ordinal) {
     if (made[ordinal]) return SC_OK;
     int error = sc_context(visible[ordinal].device, visible[ordinal].instance);
     made[ordinal] = !error;
+    return error;
+}
+
+int sc_use_cudnn(void) {
+    static char loaded[SC_MAX_DEVICES];
+    static int loaded_by;
+    int ordinal = current_ordinal, error = sc_use(ordinal);
+    if (loaded_by != getpid()) {
+        memset(loaded, 0, sizeof loaded);
+        loaded_by = getpid();
+    }
+    uint64_t bytes = (uint64_t)sc_get(SC_cudnn_bytes);
+    if (error || loaded[ordinal] || !bytes || sc_eager()) return error;
+    error = sc_grow_context(visible[ordinal].device, bytes);
+    loaded[ordinal] = !error;
     return error;
 }
 
@@ -397,6 +413,12 @@ int sc_launch(void *stream, uint64_t kernels) {
     return SC_OK;
 }
 
+void sc_stall(void *stream, uint64_t ns) {
+    sc_stream *s = resolve(stream);
+    uint64_t now = sc_now_ns();
+    if (!s->capture) s->idle_at = (s->idle_at > now ? s->idle_at : now) + ns;
+}
+
 struct sc_graph *sc_graph_new(void) {
     struct sc_graph *g = calloc(1, sizeof *g);
     if (g) g->references = 1;
@@ -479,17 +501,26 @@ int sc_event_elapsed(sc_event *start, sc_event *end, float *ms) {
  * devices take the marks along. */
 enum { SMALL = 256, NUMBER = 8, MARKS = 1 << 16 };
 static uintptr_t marks[MARKS]; /* the address of a word, by its last bits */
+static char is_wide[MARKS];     /* it came with a copy of whole words */
 
+/* A kernel may have written over a marked word since. Counts take their marks away
+ * (sc_counted); other numbers are seldom read where others were put. But a byte (whether some check is true) is read where
+ * anything was: it counts only if a copy of bytes brought it. */
 static void set_marks(const void *ptr, size_t size, int on) {
-    for (uintptr_t w = (uintptr_t)ptr / 4; w <= ((uintptr_t)ptr + size - 1) / 4; w++)
-        if (on || marks[w % MARKS] == w) marks[w % MARKS] = on ? w : 0;
+    for (uintptr_t w = (uintptr_t)ptr / 4; w <= ((uintptr_t)ptr + size - 1) / 4; w++) {
+        if (!on && marks[w % MARKS] != w) continue;
+        marks[w % MARKS] = on ? w : 0;
+        is_wide[w % MARKS] = size % 4 == 0;
+    }
 }
 
 static int marked(const void *ptr, size_t size) {
     for (uintptr_t w = (uintptr_t)ptr / 4; w <= ((uintptr_t)ptr + size - 1) / 4; w++)
-        if (marks[w % MARKS] != w) return 0;
+        if (marks[w % MARKS] != w || (size == 1 && is_wide[w % MARKS])) return 0;
     return 1;
 }
+
+void sc_counted(const void *ptr) { set_marks(ptr, NUMBER, 0); }
 
 static void read_number(void *dst, const void *src, size_t size, int ordinal) {
     static unsigned bytes_read;
@@ -498,7 +529,7 @@ static void read_number(void *dst, const void *src, size_t size, int ordinal) {
         memcpy(dst, src, size);
     } else { /* the state counts them: what depends on such a number is not to be relied on */
         memset(dst, 0, size);
-        __atomic_add_fetch(&sc_state()->device[visible[ordinal].device].invented, 1, __ATOMIC_RELAXED);
+        __atomic_add_fetch(&sc_state()->peak[visible[ordinal].device].invented, 1, __ATOMIC_RELAXED);
     }
     if (every && size == 1 && !(__atomic_add_fetch(&bytes_read, 1, __ATOMIC_RELAXED) % every))
         *(char *)dst = 1;
@@ -602,14 +633,16 @@ int sc_handle_kernel(void *handle) { return sc_launch(handle ? ((struct sc_handl
 
 /* ---- the end of a process ----------------------------------------------------------------------- */
 
-/* PyTorch's autograd thread may still drop Python objects when the interpreter
+/* PyTorch's own threads may still drop Python objects when the interpreter
  * ends, above all where kernels take no time. CPython before 3.14 ends such a
  * thread by pthread_exit, whose unwinding meets a noexcept frame: "terminate
- * called without an active exception". Let it sleep, as CPython 3.14 does. */
+ * called without an active exception". Let autograd's sleep, as CPython 3.14
+ * does; gloo's is joined when its group ends, so let it end, but unwind nothing. */
 API void pthread_exit(void *value) {
     char name[32] = "";
     pthread_getname_np(pthread_self(), name, sizeof name);
     while (!strncmp(name, "pt_autograd", 11)) pause();
+    if (!strncmp(name, "pt_gloo", 7)) syscall(SYS_exit, 0);
     ((void (*)(void *))dlsym(RTLD_NEXT, "pthread_exit"))(value);
     abort(); /* not reached */
 }

@@ -18,14 +18,17 @@
 #define API __attribute__((visibility("default")))
 
 enum { SC_MAX_DEVICES = 16, SC_MAX_PROCS = 256, SC_MAX_MIG = 7 };
+enum { SC_LOOK_NS = 50000000 };
 enum { SC_OK = 0, SC_INVALID = 1, SC_OUT_OF_MEMORY = 2, SC_NOT_READY = 600 };
 
 /* Settings: shared, changeable at run time, and each overridden for one process
  * by the environment variable SIMCARD_<NAME>. All are numbers. */
 #define SC_SETTINGS(X)                                                          \
-    X(context_bytes, 500.0 * (1 << 20)) /* charged at the first use of a device */ \
+    X(context_bytes, 300.0 * (1 << 20)) /* at the first use of a device; cards.py knows more */ \
+    X(cudnn_bytes, 1280.0 * (1 << 20)) /* libraries' kernels, at cuDNN's first use */ \
     X(handle_bytes, 0)         /* charged for each cuBLAS and cuDNN handle */    \
-    X(cudnn_workspace, 16.0 * (1 << 20)) /* what each cuDNN plan asks for */     \
+    X(cudnn_workspace, 16.0 * (1 << 20)) /* of cuDNN plans that are no dense convolution */ \
+    X(conv_workspace, 1)       /* of a dense NCHW convolution: so many times its tensors */ \
     X(nccl_bytes, 200.0 * (1 << 20)) /* charged for each NCCL communicator */    \
     X(kernel_us, 0)            /* what a kernel costs on its stream */           \
     X(copy_max, 0)             /* do not carry out larger copies; 0: all */      \
@@ -43,6 +46,7 @@ enum { SC_OK = 0, SC_INVALID = 1, SC_OUT_OF_MEMORY = 2, SC_NOT_READY = 600 };
     X(nvml_memory_error, 0)    /* what memory queries return */                  \
     X(nvml_memory_v2_error, 0) /* what the second version of it returns */       \
     X(nvml_process_error, 0)   /* what process lists return */                   \
+    X(nvml_graphics_error, 0)  /* ... the list of graphics processes alone */    \
     X(nvml_process_memory, 1)  /* 0: memory of processes not available */        \
     X(nvml_process_list, 0)    /* 1: empty; 2: pids of another pid namespace */  \
     X(nvml_hide_pid, 0)        /* the lists leave this process out; 0: none */   \
@@ -73,13 +77,28 @@ struct sc_proc {
 struct sc_device {
     uint64_t total, reserved; /* bytes on the card; held by driver and firmware */
     uint64_t launches, busy_ns; /* kernels so far, and their time */
-    uint64_t invented; /* numbers read back that no kernel had computed */
     uint64_t seen_launches, seen_busy_ns, seen_at; /* at the last look, for rates */
     uint32_t utilization;
 };
 
+/* What was highest, per device. Files of a run are read when nothing of it lives any
+ * more, without these libraries: it stands at the start of the file, 9 words each
+ * (gpumem_tui/journal/simstate.py); change it there as well, with the version. */
+struct sc_peak {
+    uint64_t total, reserved;
+    uint64_t used;      /* the most that all processes held at once, and then: */
+    uint64_t outside;   /* ... their contexts and libraries */
+    uint64_t processes; /* ... how many had a context */
+    uint64_t convolution; /* weights, input and output of the largest dense NCHW one */
+    uint64_t refused;   /* requests that did not fit */
+    uint64_t invented;  /* numbers read back that no kernel had computed */
+    uint64_t grouped;   /* plans of grouped convolutions that are not depthwise */
+};
+
 struct sc_state {
     uint64_t magic;
+    uint64_t head_version, head_devices;
+    struct sc_peak peak[SC_MAX_DEVICES];
     pthread_mutex_t mutex; /* shared between processes, robust */
     uint32_t device_count, cc_major, cc_minor;
     char name[64];
@@ -91,6 +110,7 @@ struct sc_state {
 API struct sc_state *sc_state(void);
 API const char *sc_state_path(void); /* "" where there is none */
 API struct sc_state *sc_lock(void); /* also drops processes that have ended */
+API struct sc_state *sc_look(void); /* the same, of those that ended SC_LOOK_NS ago: a look at many cards in a row is cheap */
 API void sc_unlock(void);
 API double sc_get(enum sc_setting setting);
 API int sc_fault_due(enum sc_setting code, enum sc_setting at); /* code, or 0 */
@@ -103,6 +123,10 @@ API uint64_t sc_used(const struct sc_state *state, int device, int instance);
 API int sc_charge(int device, int instance, int64_t bytes);
 API int sc_context(int device, int instance);
 API int sc_has_context(int device);
+API int sc_grow_context(int device, uint64_t bytes); /* by a library's kernels */
+API void sc_note_convolution(int device, uint64_t bytes);
+API int sc_eager(void); /* kernels are loaded with the context */
+API void sc_note_grouped(int device);
 API void sc_drop_context(int device);
 API uint32_t sc_utilization(int device);
 API void sc_uuid_bytes(int device, int instance, unsigned char out[16]);
@@ -142,6 +166,7 @@ API int sc_device_of(int ordinal);
 API int sc_instance_of(int ordinal);
 API int sc_current(void);
 API int sc_set_current(int ordinal);
+API int sc_use_cudnn(void); /* loads its kernels on the current device, once */
 API int sc_use(int ordinal); /* makes the context; SC_OK or SC_OUT_OF_MEMORY */
 API int sc_attribute(int ordinal, int attribute); /* by CUDA's numbers */
 API int sc_memory_info(int ordinal, size_t *free_bytes, size_t *total);
@@ -166,6 +191,7 @@ API int sc_stream_ordinal(void *stream);
 API int sc_stream_busy(void *stream);
 API void sc_stream_wait(void *stream);
 API void sc_device_wait(int ordinal);
+API void sc_stall(void *stream, uint64_t ns); /* the stream is busy for so long */
 API int sc_launch(void *stream, uint64_t kernels);
 API int sc_sticky_error(void);
 
@@ -182,6 +208,7 @@ API int sc_event_busy(sc_event *event);
 API void sc_event_wait(sc_event *event);
 API int sc_event_elapsed(sc_event *start, sc_event *end, float *ms);
 
+API void sc_counted(const void *ptr); /* a kernel writes a count there */
 API int sc_copy(void *dst, const void *src, size_t size, void *stream);
 API int sc_fill(void *dst, int value, size_t size, void *stream);
 

@@ -62,6 +62,8 @@ static void make_mutex(struct sc_state *s) {
 static void make_machine(struct sc_state *s, const char *devices, const char *name, const char *cc) {
     size_t kept = offsetof(struct sc_state, device_count);
     memset((char *)s + kept, 0, sizeof *s - kept);
+    memset(s->peak, 0, sizeof s->peak);
+    s->head_version = 2;
     memcpy(s->settings, setting_defaults, sizeof setting_defaults);
     snprintf(s->name, sizeof s->name, "%s", name);
     sscanf(cc, "%u.%u", &s->cc_major, &s->cc_minor);
@@ -73,7 +75,10 @@ static void make_machine(struct sc_state *s, const char *devices, const char *na
         d->reserved = d->total / 80; /* about 300 MiB of 24 GiB, as cards have */
         d->reserved &= ~((2ull << 20) - 1);
         d->seen_at = sc_now_ns();
+        s->peak[s->device_count - 1].total = d->total;
+        s->peak[s->device_count - 1].reserved = d->reserved;
     }
+    s->head_devices = s->device_count;
     free(copy);
 }
 
@@ -234,6 +239,17 @@ struct sc_state *sc_lock(void) {
     return s;
 }
 
+struct sc_state *sc_look(void) {
+    static uint64_t reaped_at; /* under the lock */
+    struct sc_state *s = lock_only();
+    uint64_t now = sc_now_ns();
+    if (now - reaped_at > SC_LOOK_NS) {
+        reap(s);
+        reaped_at = now;
+    }
+    return s;
+}
+
 void sc_unlock(void) { pthread_mutex_unlock(&shared->mutex); }
 
 static struct sc_proc *own_entry(struct sc_state *s, int create) {
@@ -293,7 +309,33 @@ static int fits(struct sc_state *s, int device, int instance, uint64_t bytes) {
     uint64_t limit = sc_total(device, instance) - sc_reserved(device, instance);
     if (sc_used(s, device, instance) + bytes <= limit) return 1;
     reap(s); /* perhaps a dead process still stands there */
-    return sc_used(s, device, instance) + bytes <= limit;
+    int result = sc_used(s, device, instance) + bytes <= limit;
+    if (!result) s->peak[device].refused++;
+    return result;
+}
+
+static void note_peak(struct sc_state *s, int device) {
+    uint64_t used = sc_used(s, device, -1);
+    struct sc_peak *peak = &s->peak[device];
+    if (used <= peak->used) return;
+    peak->used = used;
+    peak->outside = peak->processes = 0;
+    for (int i = 0; i < SC_MAX_PROCS; i++) {
+        const struct sc_usage *u = &s->proc[i].use[device];
+        if (!s->proc[i].pid || !u->has_context) continue;
+        peak->outside += u->context;
+        peak->processes++;
+    }
+}
+
+void sc_note_convolution(int device, uint64_t bytes) {
+    struct sc_state *s = lock_only();
+    if (bytes > s->peak[device].convolution) s->peak[device].convolution = bytes;
+    sc_unlock();
+}
+
+void sc_note_grouped(int device) {
+    __atomic_add_fetch(&sc_state()->peak[device].grouped, 1, __ATOMIC_RELAXED);
 }
 
 int sc_charge(int device, int instance, int64_t bytes) {
@@ -306,23 +348,43 @@ int sc_charge(int device, int instance, int64_t bytes) {
     } else if (p && fits(s, device, instance, (uint64_t)bytes)) {
         p->use[device].bytes += (uint64_t)bytes;
         p->use[device].instance = instance;
+        note_peak(s, device);
         result = SC_OK;
     }
     sc_unlock();
     return result;
 }
 
+int sc_eager(void) {
+    const char *loading = getenv("CUDA_MODULE_LOADING");
+    return loading && !strcmp(loading, "EAGER");
+}
+
 int sc_context(int device, int instance) {
     struct sc_state *s = lock_only();
     int result = SC_OK;
     struct sc_proc *p = own_entry(s, 1);
-    uint64_t bytes = (uint64_t)sc_get(SC_context_bytes);
+    uint64_t bytes = (uint64_t)(sc_get(SC_context_bytes) + (sc_eager() ? sc_get(SC_cudnn_bytes) : 0));
     if (!p || (!p->use[device].has_context && !fits(s, device, instance, bytes))) {
         result = SC_OUT_OF_MEMORY;
     } else if (!p->use[device].has_context) {
         p->use[device].has_context = 1;
         p->use[device].context = bytes;
         p->use[device].instance = instance;
+        note_peak(s, device);
+    }
+    sc_unlock();
+    return result;
+}
+
+int sc_grow_context(int device, uint64_t bytes) {
+    struct sc_state *s = lock_only();
+    int result = SC_OUT_OF_MEMORY;
+    struct sc_proc *p = own_entry(s, 1);
+    if (p && fits(s, device, p->use[device].instance, bytes)) {
+        p->use[device].context += bytes;
+        note_peak(s, device);
+        result = SC_OK;
     }
     sc_unlock();
     return result;
@@ -426,10 +488,10 @@ static void print_device(FILE *f, const struct sc_state *s, int d) {
     const char *comma = "";
     typedef unsigned long long u64;
     sc_uuid_string(d, -1, uuid, sizeof uuid);
-    fprintf(f, "{\"index\": %d, \"uuid\": \"%s\", \"total\": %llu, \"reserved\": %llu, \"used\": %llu, "
+    fprintf(f, "{\"index\": %d, \"uuid\": \"%s\", \"total\": %llu, \"reserved\": %llu, \"used\": %llu, \"peak\": %llu, "
                "\"launches\": %llu, \"invented\": %llu, \"processes\": [",
-            d, uuid, (u64)s->device[d].total, (u64)s->device[d].reserved, (u64)sc_used(s, d, -1),
-            (u64)s->device[d].launches, (u64)s->device[d].invented);
+            d, uuid, (u64)s->device[d].total, (u64)s->device[d].reserved, (u64)sc_used(s, d, -1), (u64)s->peak[d].used,
+            (u64)s->device[d].launches, (u64)s->peak[d].invented);
     for (int i = 0; i < SC_MAX_PROCS; i++) {
         const struct sc_usage *u = &s->proc[i].use[d];
         if (!s->proc[i].pid || !(u->context + u->bytes)) continue;
