@@ -76,6 +76,8 @@ class Counters(msgspec.Struct, frozen=True):
     """Why the figures are missing, where they are."""
     steady: bool = True
     """Whether the figures stood still around the moment they are paired with."""
+    recognised_by: str = ""
+    """By what evidence the driver's row is this rank's, where the pid does not tell."""
 
 
 class DriverProcess(msgspec.Struct, frozen=True):
@@ -105,6 +107,7 @@ class DriverReading(msgspec.Struct, frozen=True):
     processes_t_ns: int | None = None
     processes: tuple[DriverProcess, ...] = ()
     processes_reason: Reason | None = None
+    """Why there are no rows; with rows, why there may be more than these."""
 
 
 class RankShare(msgspec.Struct, frozen=True):
@@ -222,6 +225,8 @@ def _share(
         used = missing(row.reason or Reason.NOT_SUPPORTED, "NVML usedGpuMemory")
     else:
         used = observed(row.used_bytes, "NVML usedGpuMemory", t_driver)
+        if counters.recognised_by:
+            used = msgspec.structs.replace(used, detail=f"recognised by {counters.recognised_by}")
     if used.bytes is not None and reserved.bytes is not None:
         outside = computed(used.bytes - reserved.bytes, "process used − reserved", t_driver)
     elif used.reason is not None:
@@ -305,8 +310,11 @@ def _close(
         unknown.append("outside PyTorch of our ranks")
     if any(s.allocated.bytes is None and not s.opaque for s in shares):
         unknown.append("allocators of our ranks")
-    if driver.processes_reason is not None or driver.processes_t_ns is None:
+    if driver.processes_t_ns is None:
         unknown.append("other processes")
+    elif driver.processes_reason is not None:
+        unknown += ["other processes without a figure"] * any(o.used.bytes is None for o in others)
+        unknown.append("processes that are not listed")
     elif any(o.used.bytes is None for o in others):
         unknown.append("other processes without a figure")
     if reserved.bytes is None and total.bytes is not None:

@@ -5,29 +5,17 @@ All times are nanoseconds of the recording node's monotonic clock; ``RunState.no
 is the moment the picture stands for, so every age is ``now_ns − t_ns``.
 """
 
-import array
-from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
 
+from gpumem_tui.analysis.failurestate import FailureState, MapState
+from gpumem_tui.analysis.findings.finding import Finding
+from gpumem_tui.analysis.foresight import Foresight
 from gpumem_tui.analysis.ledger import Ledger
+from gpumem_tui.analysis.provenance import Identity
+from gpumem_tui.analysis.rankstate import Life, PhaseRow, RankState, Series
 from gpumem_tui.records import Reason
-
-
-class Life(str, Enum):
-    """How far a run, or one of its processes, has come."""
-
-    STARTING = "starting"
-    RUNNING = "running"
-    SILENT = "silent"
-    """Alive as far as known, but its journal has not grown for longer than it should."""
-    ENDED = "ended"
-    """Ended in order."""
-    FAILED = "failed"
-    """Ended with an error, or killed."""
-    LOST = "lost"
-    """Gone without a word, and nobody saw how."""
 
 
 class Severity(str, Enum):
@@ -67,131 +55,20 @@ class RunFacts(msgspec.Struct, frozen=True):
     keeper: Life
     live: bool
     """Followed as it grows, as opposed to replayed."""
+    played: bool = False
+    """Shown as if it went on, long after: there is nothing to stop, to type into or to come back to."""
     moment: str | None = None
     """What the ledgers of an ended run show: "at the out-of-memory error of rank 0"; None while it runs."""
     moment_ns: int | None = None
+    foresight: tuple[Foresight, ...] = ()
+    """What a real card would need, for each simulated device; empty where the cards are real."""
+    identity: Identity | None = None
+    """What run.json says beyond this; None in pictures that no recording stands behind."""
 
-
-class Series(msgspec.Struct, frozen=True):
-    """One curve: equal-length columns, oldest first. A gap in time stays a gap; nothing is interpolated.
-
-    ``low`` and ``high`` bound what happened within a folded point; ``last`` is its last value.
-    ``t_ns[i]`` is when point i ended, ``since_ns[i]`` when it began (equal for a raw sample).
-    """
-
-    since_ns: Sequence[int]
-    t_ns: Sequence[int]
-    low: Sequence[int]
-    high: Sequence[int]
-    last: Sequence[int]
-
-    @staticmethod
-    def empty() -> "Series":
-        """A curve without points."""
-        none = array.array("q")
-        return Series(none, none, none, none, none)
-
-
-class OpenSpan(msgspec.Struct, frozen=True):
-    """A span that has begun and not ended, as far as the recording says."""
-
-    phase: str
-    name: str
-    since_ns: int
-    step: int | None
-
-
-class Levels(msgspec.Struct, frozen=True):
-    """A rank's last counters on one device."""
-
-    ordinal: int
-    uuid: str | None
-    t_ns: int
-    allocated_bytes: int | None
-    reserved_bytes: int | None
-    alloc_retries: int | None
-    ooms: int | None
-
-
-class CompositionState(msgspec.Struct, frozen=True):
-    """What allocated memory of a rank on one device is made of, at the end of one step. Storages once."""
-
-    ordinal: int
-    t_ns: int
-    step: int | None
-    parameters_bytes: int
-    gradients_bytes: int
-    optimizer_bytes: int
-    buffers_bytes: int
-    other_bytes: int | None
-    """Computed: allocated at that moment − the four above; None where the walk was not complete."""
-    allocated_bytes: int | None
-    complete: bool
-    """Otherwise the walk hit its time budget, and the four figures are lower bounds."""
-
-
-class InputRow(msgspec.Struct, frozen=True):
-    """Tensors that really entered a root module: ``float32[8,512] int64[8,512]``, and how often."""
-
-    phase: str
-    name: str
-    input: str
-    count: int
-
-
-class RankState(msgspec.Struct, frozen=True):
-    """One process of the workload that has something to say."""
-
-    pid: int
-    started_ticks: int | None
-    rank: int | None
-    local_rank: int | None
-    world_size: int | None
-    life: Life
-    spoke_ns: int
-    """When its journal last grew."""
-    spans: tuple[OpenSpan, ...]
-    """Outermost first."""
-    step: int | None
-    steps_per_second: float | None
-    levels: tuple[Levels, ...]
-    backend: str | None
-    """cuda, hip or cpu."""
-    torch_version: str | None
-    allocator: str | None
-    words: tuple[str, ...]
-    """What people must know about how it is measured."""
-    composition: tuple[CompositionState, ...] = ()
-    """The latest of each device."""
-    inputs: tuple[InputRow, ...] = ()
-    """Of each phase, the most frequent first."""
-
-
-class PhaseRow(msgspec.Struct, frozen=True):
-    """One phase of one rank on one device, over all its finished spans; cold and warm apart.
-
-    Peaks are maxima of two counters over the same spans; they need not have happened together.
-    """
-
-    pid: int
-    rank: int | None
-    phase: str
-    name: str
-    ordinal: int
-    cold: bool
-    count: int
-    errors: int
-    duration_ns: int | None
-    """Median where spans are whole, otherwise the last; None where none is known."""
-    start_allocated_bytes: int | None
-    start_reserved_bytes: int | None
-    peak_allocated_bytes: int | None
-    peak_reserved_bytes: int | None
-    exact: bool
-    """Otherwise the peaks are lower bounds and are shown with ≥."""
-    end_allocated_bytes: int | None
-    end_reserved_bytes: int | None
-    last_ns: int
+    @property
+    def over(self) -> bool:
+        """Whether nobody is left who could be asked, stopped or typed to."""
+        return self.played or not self.live or self.ended_ns is not None
 
 
 class Curve(msgspec.Struct, frozen=True):
@@ -223,6 +100,9 @@ class DeviceState(msgspec.Struct, frozen=True):
     """Whether a rank of this run holds it."""
     torch_total_bytes: int | None
     """What cudaMemGetInfo calls total; differs from NVML's by the reserved share."""
+    parent: int | None = None
+    """Index of the card whose MIG instance this is; None for a card."""
+    driver_version: str | None = None
 
 
 class ProcessRow(msgspec.Struct, frozen=True):
@@ -244,6 +124,42 @@ class ProcessRow(msgspec.Struct, frozen=True):
     visible: bool
     kind: str
     rss_bytes: int | None
+    identified_by: str | None = None
+    """How a rank was recognised (a value of ``identity.Evidence``); None for everybody else."""
+    container: str | None = None
+    """Its container's id or kind, by its cgroup."""
+    job: str | None = None
+    """Its Slurm job, where /proc tells."""
+
+
+class OutsideStep(msgspec.Struct, frozen=True):
+    """A change of memory outside PyTorch, between two quiet readings, and what was going on meanwhile."""
+
+    since_ns: int
+    t_ns: int
+    bytes: int
+    """Signed."""
+    phases: tuple[str, ...]
+    """Phases that were open in between, outermost and earliest first; empty: outside every phase."""
+    marks: tuple[str, ...]
+
+
+class OutsideState(msgspec.Struct, frozen=True):
+    """Memory outside PyTorch of one rank on one device over time, from paired readings at quiet moments.
+
+    Ranks of which the driver gives no figure have none.
+    """
+
+    device: int
+    pid: int
+    rank: int | None
+    baseline_bytes: int
+    """The first paired reading after CUDA was initialised."""
+    baseline_ns: int
+    bytes: int
+    t_ns: int
+    steps: tuple[OutsideStep, ...]
+    """Oldest first, the latest few."""
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -255,6 +171,8 @@ class Event(msgspec.Struct, frozen=True):
     rank: int | None = None
     device: int | None = None
     output_offset: int | None = None
+    more: int = 0
+    """Further events right after it, of a long run, that nobody keeps one by one."""
 
 
 class HostState(msgspec.Struct, frozen=True):
@@ -277,6 +195,42 @@ class Health(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
+SEVERAL = "several"
+"""The phase of a band that stands for short ones of more than one phase."""
+
+
+class Band(msgspec.Struct, frozen=True):
+    """A span of a phase as the charts show it: one band of one rank.
+
+    Short ones of long ago are joined: a band of ``SEVERAL`` has their phases as its name.
+    """
+
+    pid: int
+    rank: int | None
+    phase: str
+    name: str
+    depth: int
+    """0 is outermost."""
+    since_ns: int
+    until_ns: int | None
+    """None while it is open."""
+    step: int | None
+    error: str | None = None
+
+
+class Alert(msgspec.Struct, frozen=True):
+    """A trend or a neighbour that threatens a run, while it still runs."""
+
+    t_ns: int
+    severity: Severity
+    text: str
+    """One sentence with numbers: "rank 1 grows by 12.0 MiB a step: 84 steps left"."""
+    finding: Finding
+    rank: int | None = None
+    device: int | None = None
+    """Position in ``RunState.devices``."""
+
+
 class RunState(msgspec.Struct, frozen=True):
     """The whole picture."""
 
@@ -287,10 +241,30 @@ class RunState(msgspec.Struct, frozen=True):
     phases: tuple[PhaseRow, ...]
     processes: tuple[ProcessRow, ...]
     events: tuple[Event, ...]
-    """Oldest first, the latest few hundred."""
+    """Oldest first, the latest few hundred up to the moment of this picture."""
     host: HostState | None
     output_bytes: int | None
     """Size of the output log; None where there is none."""
     health: Health
     driver_reason: Reason | None
     """Why there is no driver reading at all, where that is so."""
+    failures: tuple[FailureState, ...] = ()
+    """By time; the first cause first where one ended the run. Caught ones too, the latest hundred."""
+    alerts: tuple[Alert, ...] = ()
+    """Gravest first; empty for a run that has ended."""
+    coarse: bool = False
+    """Of a moment of the past: its stretch can be read more finely than these curves and bands tell."""
+    unread_before_ns: int | None = None
+    """Curves and bands before this moment have not been read yet; None where everything has been."""
+    bands: tuple[Band, ...] = ()
+    """Spans of phases as far back as the charts reach, oldest first."""
+    outside: tuple[OutsideState, ...] = ()
+    """Memory outside PyTorch over time, one for each rank and device with paired readings."""
+    maps: tuple[MapState, ...] = ()
+    """The latest of each rank and device, that somebody asked for while it ran."""
+    marked: tuple[Event, ...] = ()
+    """Warnings and failures alone, oldest first, the latest few hundred; of the past: of its stretch too."""
+    earlier_events: int = 0
+    """How many events were before the first of ``events``; a look into the past has them."""
+    next_event_ns: int | None = None
+    """Of a moment of the past: when the first event after it was."""

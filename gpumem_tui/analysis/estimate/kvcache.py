@@ -111,12 +111,13 @@ def _kind_lines(cache: Cache, kind: _Kind, layers: int, place: Place) -> list[Li
     inputs += [cache.latent_dim] if cache.latent_dim is not None else [cache.kv_heads, cache.head_dim]
     inputs += [cache.static_tokens, cache.shared_prefix]
     inputs += [cache.window, cache.window_layers] if kind.window is not None else []
+    heads = _counted(cache.kv_heads.value, "KV head")
     each = (
         f"{say(cache.values)} latent values"
         if cache.latent_dim is not None
-        else f"2 (K and V) × {say(cache.kv_heads.value)} KV heads × {say(cache.head_dim.value)} dimensions"
+        else f"2 (K and V) × {heads} × {say(cache.head_dim.value)} dimensions"
     )
-    each = f"{each} × {say(layers)} layers"
+    each = f"{each} × {_counted(layers, 'layer')}"
     residual = 0
     if cache.residual_tokens is not None:
         residual = min(cache.residual_tokens.value, cache.kept(kind.window)) * cache.sequences.value
@@ -165,8 +166,11 @@ def _say_slots(cache: Cache, kind: _Kind, slots: int, residual: int) -> str:
     if cache.page_tokens is not None:
         page = cache.page_tokens.value
         return f"{say(slots // page)} pages of {say(page)} tokens"
-    count = cache.sequences.value
-    return f"{say(cache.kept(kind.window))} tokens × {say(count)} sequence{'s' if count > 1 else ''}"
+    return f"{_counted(cache.kept(kind.window), 'token')} × {_counted(cache.sequences.value, 'sequence')}"
+
+
+def _counted(count: int, word: str) -> str:
+    return f"{say(count)} {word}{'' if count == 1 else 's'}"
 
 
 def _notes(cache: Cache, kind: _Kind, slots: int) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import re
 from fractions import Fraction
 
 from gpumem_tui.errors import BadInput
-from gpumem_tui.units import GIB, parse_size
+from gpumem_tui.units import GIB, parse_card
 
 MOST_PARAMETERS = 10**15
 MOST_OTHERS = 10**10
@@ -120,4 +120,4 @@ def parse_share(text: str, *, what: str) -> Fraction:
 
 def parse_devices(text: str, *, what: str = "--device") -> tuple[int, ...]:
     """``24GiB`` or ``24GiB,80GiB`` → bytes of each."""
-    return tuple(parse_size(size, what=what) for size in text.split(","))
+    return tuple(parse_card(size, what=what) for size in text.split(","))

@@ -23,6 +23,10 @@ _GROWING = {"full_attention", "attention", "global_attention", "global", "full"}
 _STATELESS = {"linear_attention", "conv", "mamba", "mamba2", "recurrent", "ssm"}
 """Kinds of layers that keep a state of constant size, or none."""
 
+_EVERY = {"gemma2": 2, "gemma3_text": 6, "cohere2": 4, "exaone4": 4}
+"""Of models whose older files do not say it: every so many-th layer keeps all, the others a window
+(defaults of their configuration classes in transformers 5.24)."""
+
 
 @dataclass(frozen=True)
 class ConfigShape:
@@ -189,6 +193,11 @@ def _windows(
         windowed = max(0, layers.value - skipped.value)
         source = f"{path}: {prefix}max_window_layers"
         return layers, (read(windowed, source) if windowed else None), window if windowed else None, ()
+    kind = keys.keys.get("model_type")
+    if isinstance(kind, str) and kind in _EVERY:
+        windowed = layers.value - layers.value // _EVERY[kind]
+        why = f"{path} does not say which layers: all but every {_EVERY[kind]}th, as {kind} has it"
+        return layers, assumed(windowed, why.replace("2th", "2nd")), window, ()
     return layers, assumed(layers.value, f"{path} has a sliding window: in every layer"), window, ()
 
 

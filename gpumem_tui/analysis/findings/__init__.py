@@ -7,16 +7,34 @@ recording of a run. The first finding is the verdict; "unknown" is one.
 from gpumem_tui.analysis.findings.amounts import Amount
 from gpumem_tui.analysis.findings.diagnose import diagnose
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict
-from gpumem_tui.analysis.findings.situation import Kind, Neighbour, Situation
+from gpumem_tui.analysis.findings.situation import (
+    Growth,
+    Holes,
+    Host,
+    Kind,
+    Lost,
+    Neighbour,
+    Situation,
+    Training,
+    Trend,
+    Who,
+)
 
 __all__ = [
     "Amount",
     "Evidence",
     "Finding",
+    "Growth",
+    "Holes",
+    "Host",
     "Kind",
+    "Lost",
     "Neighbour",
     "Situation",
     "Strength",
+    "Training",
+    "Trend",
     "Verdict",
+    "Who",
     "diagnose",
 ]

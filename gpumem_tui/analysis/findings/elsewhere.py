@@ -3,8 +3,12 @@
 from collections.abc import Callable
 
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure, word
-from gpumem_tui.analysis.findings.situation import Kind, Situation
+from gpumem_tui.analysis.findings.situation import Kind, Lost, Situation
+from gpumem_tui.analysis.findings.view import complete
+from gpumem_tui.units import format_seconds
 
+_PLENTY = 10
+"""Where more than one part in so many of the card is free, a library's failure is not called memory."""
 _MOMENT = "free and the process list of the device at that moment"
 
 
@@ -12,6 +16,8 @@ def outside(s: Situation) -> Finding:
     """The driver, a library or NCCL had no memory, while PyTorch may hold plenty idle."""
     what = s.call or f"a {s.backend or 'CUDA'} call"
     evidence = (*word(f"the message names {what}", "message"), *figure("it asked for", s.requested))
+    if s.recorded and s.free is not None and s.total is not None:
+        return _outside_recorded(s, what, evidence)
     if not s.certain:
         return Finding(
             Verdict.UNKNOWN,
@@ -31,6 +37,48 @@ def outside(s: Situation) -> Finding:
         check="compare reserved with device used just before this call: only what is free can be given",
         trial="a smaller batch, so that PyTorch reserves less: see whether this same call succeeds",
         missing=(_MOMENT, "reserved and allocated of this process"),
+    )
+
+
+def _outside_recorded(s: Situation, what: str, evidence: tuple[Evidence, ...]) -> Finding:
+    """With the driver's figures of that moment: full, or not."""
+    s = complete(s)
+    assert s.free is not None and s.total is not None
+    figures = (
+        *evidence,
+        *figure("free", s.free),
+        *figure("total", s.total),
+        *figure("allocated", s.allocated),
+        *figure("reserved, unallocated", s.idle),
+    )
+    more = s.requested is not None and s.requested.certainly_at_least(s.free)
+    if s.free.low_bytes * _PLENTY > s.total.high_bytes and not more:
+        reading = (
+            f"{what} found no memory while {s.free.say()} of the card were free: it asked for more than that "
+            "at once, or memory is not the reason"
+            if s.certain and s.requested is None
+            else f"{what} failed while {s.free.say()} of the card were free: memory is not the likely reason"
+        )
+        return Finding(
+            Verdict.UNKNOWN,
+            Strength.UNDECIDED,
+            reading,
+            figures,
+            check="the library's own log (CUBLAS_LOGINFO_DBG=1, NCCL_DEBUG=INFO) for its first error",
+            missing=("how much the call had asked for",) if s.requested is None else ("why it failed",),
+        )
+    asked = f", which asked for {s.requested.say()}" if s.requested is not None and more else ""
+    idle = s.idle is not None and s.idle.certainly_at_least(s.free)
+    kept = f", while PyTorch kept {s.idle.say()} reserved and unused" if idle and s.idle is not None else ""
+    return Finding(
+        Verdict.RESERVED_IDLE if idle else Verdict.OUTSIDE_PYTORCH,
+        Strength.SUPPORTED,
+        f"the driver had {s.free.say()} left for {what}{asked}{kept}",
+        figures,
+        check="compare reserved with device used just before this call: only what is free can be given",
+        trial="let that call run once before the largest step (a warm-up), so that it has its memory first"
+        if idle
+        else "a smaller batch, so that PyTorch reserves less: see whether this same call succeeds",
     )
 
 
@@ -60,6 +108,8 @@ def impossible(s: Situation) -> Finding:
 
 def host_kill(s: Situation) -> Finding:
     """Killed from outside."""
+    if s.recorded:
+        return _recorded_kill(s)
     if not s.certain:
         return Finding(
             Verdict.UNKNOWN,
@@ -77,6 +127,122 @@ def host_kill(s: Situation) -> Finding:
         check="compare resident memory of the process tree with the cgroup's or the job's limit",
         trial="halve the number of DataLoader workers, and see whether resident memory follows",
         missing=("resident memory and the limit",),
+    )
+
+
+def _recorded_kill(s: Situation) -> Finding:
+    """SIGKILL, with what the cgroup counted while the run lasted."""
+    host = s.host
+    figures = (
+        *figure("resident memory of the workload", host.rss),
+        *figure("in its cgroup", host.used),
+        *figure("the cgroup's limit", host.limit),
+        *figure("available on the host", host.available),
+    )
+    if host.kills:
+        return Finding(
+            Verdict.HOST_MEMORY,
+            Strength.SUPPORTED,
+            f"host memory ran out and the kernel killed the process ({_kills(host.kills)} in its cgroup); "
+            "the GPU's memory was not the reason",
+            (*word(f"oom_kill of the cgroup rose by {host.kills} during the run", "memory.events"), *figures),
+            check="resident memory of the process tree beside the cgroup's or the job's limit",
+            trial="halve the number of DataLoader workers, and see whether resident memory follows",
+        )
+    told = host.kills is not None
+    return Finding(
+        Verdict.UNKNOWN,
+        Strength.UNDECIDED,
+        "the process was killed (SIGKILL), "
+        + ("and its cgroup counted no kill for memory" if told else "and nothing tells by whom"),
+        figures,
+        check="dmesg and the cluster's own log, for its pid: a time limit, a user, or the kernel",
+        missing=("who sent the signal",) if told else ("the cgroup's count of kills", "who sent the signal"),
+    )
+
+
+def _kills(count: int) -> str:
+    return f"{count} kill{'s' if count != 1 else ''}"
+
+
+def other_end(s: Situation) -> Finding:
+    """A process that ended, or fell silent, without a word of memory."""
+    what = s.error or {Kind.SIGNAL: "a signal", Kind.SILENCE: "silence"}.get(s.kind, "an error")
+    if s.first_rank is not None:
+        after = f", {format_seconds(s.first_seconds)} before" if s.first_seconds is not None else ""
+        own_words = s.kind is Kind.EXCEPTION and not after
+        source = what if own_words else "order of the failures, one clock"
+        return Finding(
+            Verdict.ANOTHER_RANK,
+            Strength.SUPPORTED,
+            f"a victim: {s.first_rank} had failed{after}, then this one ended ({what})"
+            if s.kind is not Kind.SILENCE
+            else f"{s.first_rank} has failed{after}, and this one has been silent since",
+            word(f"{s.first_rank} failed first", source),
+            check=f"the failure of {s.first_rank}: this one has no cause of its own",
+        )
+    if s.kind is Kind.EXCEPTION and s.caught_seconds is not None:
+        before = f"memory had run out {format_seconds(s.caught_seconds)} before"
+        return Finding(
+            Verdict.UNKNOWN,
+            Strength.UNDECIDED,
+            f"the program ended by its own error ({what}); {before} and was caught, and no phase of "
+            "work began in between: whether that led to this is not told",
+            (*word(what, "exception"), *word(before, "order of the failures, one clock")),
+            check="its traceback, and what the program does where it catches the failure before",
+            missing=("whether the error follows from the failed allocation",),
+        )
+    if s.kind is Kind.EXCEPTION and s.lost is not None:
+        return _after_a_loss(what, s.lost)
+    if s.kind is Kind.EXCEPTION and s.of_memory is not None:
+        return Finding(
+            Verdict.UNKNOWN,
+            Strength.UNDECIDED,
+            f"the program ended by its own error, which speaks of memory: {what}",
+            (
+                *word(f'"{s.of_memory}" in its message', "exception"),
+                *figure("free", s.free),
+                *figure("total", s.total),
+            ),
+            check="whether that library takes memory of the device or of the host, and what was free then",
+            missing=("whose memory it was", "how much was asked for, in a form that is known"),
+        )
+    if s.kind is Kind.EXCEPTION:
+        return Finding(
+            Verdict.NOT_MEMORY,
+            Strength.SUPPORTED,
+            f"the program ended by its own error, which does not speak of memory: {what}",
+            word(what, "exception"),
+            check="its traceback",
+        )
+    return Finding(
+        Verdict.UNKNOWN,
+        Strength.UNDECIDED,
+        f"it ended: {what}" if s.kind is Kind.SIGNAL else "it is alive and has not said a word since",
+        word(what, "recording"),
+        check="who sent the signal: the launcher, the cluster's time limit, a person"
+        if s.kind is Kind.SIGNAL
+        else "py-spy dump of the process: a collective that waits for a peer, or a long kernel",
+        missing=("who sent it",) if s.kind is Kind.SIGNAL else ("what it waits for",),
+    )
+
+
+def _after_a_loss(what: str, lost: Lost) -> Finding:
+    """An error of a program of whose processes one has died."""
+    if lost.who is None:
+        how = "which says that a process of its own has died; how that ended is not told"
+        told = word(what, "exception")
+    else:
+        before = f", {format_seconds(lost.seconds)} before" if lost.seconds is not None else ""
+        how = f"and {lost.who} had ended ({lost.word}){before}: whether that led to it is not told"
+        told = (*word(what, "exception"), *word(f"{lost.who}: {lost.word}", "kernel"))
+    return Finding(
+        Verdict.UNKNOWN,
+        Strength.UNDECIDED,
+        f"the program ended by its own error ({what}), {how}; host memory is one cause of such ends",
+        told,
+        check="dmesg for that process, oom_kill in the cgroup's memory.events, and df -h /dev/shm",
+        missing=("why that process ended",),
     )
 
 
@@ -131,5 +297,8 @@ RULES: dict[Kind, Callable[[Situation], Finding]] = {
     Kind.HOST_ALLOCATION: host_allocation,
     Kind.SHARED_MEMORY: shared_memory,
     Kind.PRESSURE: pressure,
+    Kind.EXCEPTION: other_end,
+    Kind.SIGNAL: other_end,
+    Kind.SILENCE: other_end,
 }
 """Kinds that one rule decides alone."""

@@ -111,7 +111,7 @@ def capacity(view: View, strength: Strength) -> Finding:
     s = view.s
     assert s.requested is not None
     if s.total is not None and s.requested.certainly_at_least(s.total):
-        headline = f"one request of {s.requested.say()} is as large as the whole card ({s.total.say()})"
+        headline = f"one request of {s.requested.say()} is more than the whole card has ({s.total.say()})"
     elif s.allocated is not None and s.total is not None:
         need = s.allocated + s.requested
         if need.certainly_at_least(s.total):

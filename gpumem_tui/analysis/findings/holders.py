@@ -72,4 +72,4 @@ def _others(own: Amount | None, listed: tuple[Neighbour, ...], own_pid: int | No
     if len(told) < len(listed):
         return Holders(own, None, listed, own_pid, "the driver gave no figures for the other processes")
     who = tuple(sorted(listed, key=lambda n: -(n.used.low_bytes if n.used else 0)))
-    return Holders(own, total_of(told, "driver, in the message"), who, own_pid, None)
+    return Holders(own, total_of(told, "driver"), who, own_pid, None)

@@ -22,7 +22,10 @@ def capacity_trial(phase: str | None) -> str:
 
 def phase_findings(s: Situation) -> tuple[Finding, ...]:
     """Readings that the phase allows."""
-    told = word(f"the traceback is in {s.phase}", s.frame or "traceback") if s.phase else ()
+    where = (
+        (f"it failed in {s.phase}", "phases") if s.recorded else (f"the traceback is in {s.phase}", s.frame)
+    )
+    told = word(where[0], where[1] or "traceback") if s.phase else ()
     if s.first_optimizer_step:
         return (
             Finding(

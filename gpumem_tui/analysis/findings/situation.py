@@ -20,6 +20,33 @@ class Kind(str, Enum):
     HOST_ALLOCATION = "host allocation"
     SHARED_MEMORY = "shared memory"
     PRESSURE = "pressure"
+    EXCEPTION = "exception"
+    """A program's own error, which does not speak of memory."""
+    SIGNAL = "signal"
+    """Ended by a signal that speaks of no memory."""
+    SILENCE = "silence"
+    """Alive and without a word."""
+
+
+class Who(str, Enum):
+    """Whose process a neighbour is, as far as a recording tells."""
+
+    STRANGER = "stranger"
+    RANK = "rank of this run"
+    STRAY = "rank of this run with its tensors elsewhere"
+    ORPHAN = "left behind"
+
+
+class Growth(msgspec.Struct, frozen=True):
+    """How one holder grew before the failure."""
+
+    grew: Amount
+    seconds: float
+    """How long before the failure it began to."""
+    during: str | None = None
+    """The phase or marker in which it came: "phase rollout", "mark first collective"."""
+    came: bool = False
+    """It was not there before."""
 
 
 class Neighbour(msgspec.Struct, frozen=True):
@@ -28,6 +55,88 @@ class Neighbour(msgspec.Struct, frozen=True):
     pid: int
     used: Amount | None
     """None where the driver gave no figure."""
+    name: str = ""
+    who: Who = Who.STRANGER
+    rank: int | None = None
+    growth: Growth | None = None
+
+
+class Holes(msgspec.Struct, frozen=True):
+    """Idle memory in the allocator's pools beside the request, after the last flush."""
+
+    largest: Amount
+    """The largest hole where the request could go."""
+    idle: Amount
+    """All of it where the request could go."""
+    elsewhere: Amount
+    """Idle where it could not: the other size class, private pools."""
+    private: Amount
+    streams: int = 1
+    expandable: bool = False
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """Live memory at the same point of each step or batch."""
+
+    unit: str
+    """"step" or "batch"."""
+    slope_bytes: int
+    """Median of all slopes between two points, in bytes a unit."""
+    units: int
+    """So many steps or batches lie between the first and the last point, both counted."""
+    grown: Amount
+    """From the first of these points to the last."""
+    steady: bool
+    """Whether nearly every point lies above the one before, by about the same."""
+
+
+class Training(msgspec.Struct, frozen=True):
+    """How far a program had come, and what its live memory was made of."""
+
+    steps: int | None = None
+    """Steps that it has begun."""
+    computed: bool = False
+    """Whether a call of a root module had ended before."""
+    optimizer_stepped: bool | None = None
+    """Whether an optimizer step had ended before."""
+    at_phase_start: Amount | None = None
+    """Allocated when the failing phase began."""
+    training_peak: Amount | None = None
+    """Largest peak of allocated in training phases before; a maximum of its own."""
+    parameters: Amount | None = None
+    gradients: Amount | None = None
+    optimizer_state: Amount | None = None
+    kv_cache: Amount | None = None
+    largest_other: Amount | None = None
+    """The largest live tensor that is no parameter, gradient, optimizer state or buffer."""
+    forecast: Amount | None = None
+    """Optimizer state that the first step makes, by the optimizer's own kind."""
+    makes_state: bool = False
+    """The stack is in the code that makes optimizer state."""
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """A process of the program's own that died before the program did, as far as that is known."""
+
+    who: str | None = None
+    """"process 4711 (pt_data_worker)"; None where only the program's error speaks of it."""
+    word: str | None = None
+    """"killed by SIGKILL"."""
+    seconds: float | None = None
+    """How long before."""
+
+
+class Host(msgspec.Struct, frozen=True):
+    """Host memory about the end. Never device memory."""
+
+    kills: int | None = None
+    """Kills for memory in the workload's cgroup while the run lasted; None where that is not told."""
+    limit: Amount | None = None
+    used: Amount | None = None
+    """Of the cgroup, as last read."""
+    rss: Amount | None = None
+    """Of the workload's processes, as last read."""
+    available: Amount | None = None
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,3 +174,32 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """The setting that the message proposes."""
     expandable_segments: bool | None = None
     pressure_count: int | None = None
+    # --- what only a recording tells ---
+    recorded: bool = False
+    """From a recording: figures are exact, and whatever is None was looked for and not to be had."""
+    holes: Holes | None = None
+    before_flush: Amount | None = None
+    """Reserved in the last sample before PyTorch gave its cache back."""
+    outside_growth: Growth | None = None
+    """Of this process's memory outside PyTorch, beyond what it had at first sight."""
+    unlisted: Amount | None = None
+    """The ledger's residual, where every listed process has a figure."""
+    list_reason: str | None = None
+    """Why the driver's process list is missing."""
+    free_elsewhere: int = 0
+    """Devices of the node on which no rank of this run has memory."""
+    trend: Trend | None = None
+    eval_trend: Trend | None = None
+    training: Training = Training()
+    host: Host = Host()
+    error: str | None = None
+    """Of an exception: its type and first line. Of a signal: its name."""
+    caught_seconds: float | None = None
+    """How long before an exception memory had run out and was caught, with no phase of work since."""
+    of_memory: str | None = None
+    """Words of an exception that speak of memory, in a form that tells neither whose nor how much."""
+    lost: Lost | None = None
+    first_rank: str | None = None
+    """Who failed before, where that is why this process ended: "rank 1"."""
+    first_seconds: float | None = None
+    """How long before."""

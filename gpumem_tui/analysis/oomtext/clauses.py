@@ -8,6 +8,8 @@ A clause that is not there leaves its field None; a torn figure matches no claus
 import re
 from typing import NamedTuple
 
+import msgspec
+
 from gpumem_tui.analysis.oomtext.facts import Family, Holder
 from gpumem_tui.analysis.oomtext.figures import NO_LIMIT, SIZE, Figure
 
@@ -177,7 +179,12 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
     (Family.NVML_ASSERT, True, re.compile(r"NVML_SUCCESS==rINTERNALASSERTFAILED")),
     (Family.DRIVER, True, re.compile(
         r"(?P<backend>CUDA|HIP)(?:driver|runtime)?error:outofmemory"
-        r"|(?P<name>CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)")),
+        r"|(?P<name>CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)"
+        r"|(?:allocating(?P<size>" + SIZE + r")ondevice(?P<device>\d{1,4}):)?"
+        r"cu(?:da|Mem)(?:Malloc|Alloc)\w{0,16}failed:outofmemory")),
+    (Family.LIBRARY, True, re.compile(
+        r"(?P<call>Outofmemoryallocating)(?P<grouped>\d{1,3}(?:,\d{3}){0,5})bytes"
+        r"\(allocatedsofar:[\d,]{1,26}bytes\)")),
     (Family.LIBRARY, True, re.compile(r"(?P<call>(?:(?:CU|HIP)BLAS|CUDNN)_STATUS_ALLOC_FAILED)")),
     (Family.LIBRARY, False, re.compile(
         r"(?P<call>(?:(?:CU|HIP)BLAS|CUDNN)_STATUS_NOT_INITIALIZED"
@@ -187,7 +194,7 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
         r"(?:NCCLWARN)?Cudafailure(?:\[?2\]?)?:?'?outofmemory|FailedtoCUDAcalloc(?:async)?(?P<bytes>\d{1,20})bytes")),
     (Family.NCCL, False, re.compile(r"unhandledcudaerror|ncclUnhandledCudaError")),
     (Family.HOST_ALLOCATION, True, re.compile(
-        r"std::bad_alloc"
+        r"std::bad_alloc(?!:(?:out_of_memory:)?CUDAerror)"
         r"|DefaultCPUAllocator:(?:can'tallocatememory|notenoughmemory):youtriedtoallocate(?P<bytes>\d{1,20})bytes"
         r"|Unabletoallocate(?P<size>" + SIZE + r")foranarray|\[Errno12\]Cannotallocatememory")),
     (Family.SHARED_MEMORY, True, re.compile(
@@ -202,6 +209,7 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
         r"|tasks?(?:havebeen|been)OOMKilled|task\d{1,6}:OutOfMemory|OOMKilled")),
 )  # fmt: skip
 _CALLS = {
+    "Outofmemoryallocating": "CuPy",
     "UnabletofindavalidcuDNNalgorithmtorunconvolution": "cuDNN found no algorithm",
     "GETwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
     "FINDwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
@@ -223,6 +231,11 @@ def outside_messages(text: str) -> list[Match]:
                 fields["pid"] = int(pid)
             if "bytes" in groups:
                 fields["requested"] = Figure.exact(int(groups["bytes"]))
+            if "grouped" in groups:
+                figure = Figure.exact(int(groups["grouped"].replace(",", "")))
+                fields["requested"] = msgspec.structs.replace(figure, printed=f"{groups['grouped']} bytes")
+            if "device" in groups:
+                fields["device"] = int(groups["device"])
             if "size" in groups:
                 fields["requested"] = Figure.parse(groups["size"])
             if "call" in groups:

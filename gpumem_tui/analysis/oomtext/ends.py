@@ -22,7 +22,9 @@ _SHELL_KILL = re.compile(
     r"|command terminated with exit code 137|exited with (?:exit )?code 137|[Ee]xit [Cc]ode:? {1,12}137\b"
 )
 _TORCHRUN_FAILED = re.compile(r"failed \(exitcode: (-?\d{1,4})\) local_rank: (\d{1,5}) \(pid: (\d{1,10})\)")
-_MEMORY_ERROR = re.compile(r"MemoryError(?:$|:)|numpy\.\S{0,60}_ArrayMemoryError:")
+_MEMORY_ERROR = re.compile(
+    r"MemoryError(?:$|:(?!.*(?:[Cc][Uu][Dd][Aa]|cuMem)))|numpy\.\S{0,60}_ArrayMemoryError:"
+)
 
 ROOT_CAUSE = re.compile(
     r"RootCause\(firstobservedfailure\):\[\d{1,5}\]:time:.{0,80}?host:.{0,120}?"
