@@ -9,6 +9,9 @@ from pathlib import Path
 SCRIPT = Path(__file__).with_name("finetune.py")
 """The workload, as torchrun takes it."""
 
+EXERCISE = Path(__file__).with_name("exercise.py")
+"""The workload of ``measure``."""
+
 RECORDING = Path(__file__).with_name("recording")
 """A recording of this very demo, played where it cannot run."""
 

@@ -5,18 +5,57 @@ Folding joins neighbours in time only: a gap stays a gap until a point is so wid
 
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import overload
 
-from gpumem_tui.analysis.state import Series
+from gpumem_tui.analysis.rankstate import Series
 
-POINTS = 2048
+POINTS = 4096
 """A curve never holds more points than this."""
+
+OLD_SHARE = 8
+"""The older half becomes about ``POINTS`` / this parts of equal length, and at most twice as many."""
 
 GAP_NS = 2_000_000_000
 """Points further apart than this are not folded into one, unless they are themselves half as wide."""
 
 
+class _Prefix(Sequence[int]):
+    """The first values of an array that only grows: as good as a copy of them, and costs nothing."""
+
+    __slots__ = ("_length", "_values")
+
+    def __init__(self, values: "array[int]") -> None:
+        self._values, self._length = values, len(values)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, at: int) -> int: ...
+    @overload
+    def __getitem__(self, at: slice) -> "array[int]": ...
+    def __getitem__(self, at: int | slice) -> "int | array[int]":
+        if isinstance(at, slice):
+            return self._values[slice(*at.indices(self._length))]
+        if at < 0:
+            at += self._length
+        if not 0 <= at < self._length:
+            raise IndexError(at)
+        return self._values[at]
+
+    def __iter__(self) -> Iterator[int]:
+        return islice(self._values, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and [*self] == [*other]
+
+    __hash__ = None  # type: ignore[assignment]  # as an array
+
+
 class Curve:
-    """Grows at its end; ``series()`` is a frozen copy."""
+    """Grows at its end; ``series()`` does not change. Arrays are appended to, or left for new ones."""
 
     def __init__(self) -> None:
         self._since, self._t = array("q"), array("q")
@@ -41,23 +80,24 @@ class Curve:
                 self._bridge_ns *= 2
 
     def _fold_older_half(self) -> None:
+        """Join neighbours until every stretch of the older half is about as fine as any other of it."""
         columns = (array("q"), array("q"), array("q"), array("q"), array("q"))
         half = len(self._t) // 2
+        widest = (self._t[half - 1] - self._since[0]) // max(POINTS // OLD_SHARE, 1)
         at = 0
         while at < half:
-            width = max(self._bridge_ns, 2 * (self._t[at] - self._since[at]))
-            joined = at + 1 < half and self._since[at + 1] - self._t[at] <= width
-            end = at + 1 if joined else at
-            values = (
-                self._since[at],
-                self._t[end],
-                min(self._low[at], self._low[end]),
-                max(self._high[at], self._high[end]),
-                self._last[end],
-            )
-            for column, value in zip(columns, values, strict=True):
+            since, t_ns = self._since[at], self._t[at]
+            low, high = self._low[at], self._high[at]
+            end = at + 1
+            while end < half and self._t[end] - since <= widest:
+                if self._since[end] - t_ns > max(self._bridge_ns, 2 * (t_ns - since)):
+                    break
+                t_ns = self._t[end]
+                low, high = min(low, self._low[end]), max(high, self._high[end])
+                end += 1
+            for column, value in zip(columns, (since, t_ns, low, high, self._last[end - 1]), strict=True):
                 column.append(value)
-            at = end + 1
+            at = end
         rest = (self._since, self._t, self._low, self._high, self._last)
         for column, old in zip(columns, rest, strict=True):
             column.extend(old[half:])
@@ -77,5 +117,5 @@ class Curve:
         return values.pop() if before and after and len(values) == 1 else None
 
     def series(self) -> Series:
-        """A copy that does not change."""
-        return Series(self._since[:], self._t[:], self._low[:], self._high[:], self._last[:])
+        """The curve as it is now."""
+        return Series(*map(_Prefix, (self._since, self._t, self._low, self._high, self._last)))

@@ -1,6 +1,7 @@
 """What the recorder has said: devices, memory, processes, load, host. One model for the node."""
 
 from collections import deque
+from collections.abc import Container
 
 from gpumem_tui import records
 from gpumem_tui.analysis.ledger import DriverProcess, DriverReading
@@ -16,6 +17,9 @@ NEAR_NS = 700_000_000
 """A memory reading this close to a process list belongs to the same moment."""
 
 MINUTE_NS = 60_000_000_000
+
+_KINDS = frozenset("CGM")
+"""The lists of processes that a driver has: compute, graphics, MPS."""
 
 READINGS = 120
 """Memory readings and process lists kept whole: about a minute, for pairing and for the last moment."""
@@ -34,15 +38,26 @@ def reason_of(text: str | None) -> Reason | None:
 class Holding:
     """One process on one device, over time."""
 
-    def __init__(self, since_ns: int) -> None:
+    def __init__(self, since_ns: int, *, came: bool = True) -> None:
         self.since_ns = since_ns
+        self.came = came
+        """It was not there when its kind of list was first read."""
+        self.kind = ""
+        """By which of the driver's lists, as last seen."""
         self.past: deque[tuple[int, int]] = deque(maxlen=90)
         """(t_ns, used bytes) of about the last minute."""
+        self.moved_ns = since_ns
+        """When its figure was last seen to have changed."""
 
     def add(self, t_ns: int, used_bytes: int | None) -> None:
         """A reading; a missing one is no point."""
-        if used_bytes is not None:
-            self.past.append((t_ns, used_bytes))
+        if used_bytes is None:
+            return
+        if self.past and self.past[-1][1] != used_bytes:
+            self.moved_ns = t_ns
+        self.past.append((t_ns, used_bytes))
+        while self.past[0][0] < t_ns - MINUTE_NS - STALE_NS:
+            self.past.popleft()
 
     def growth_bytes(self, now_ns: int) -> int | None:
         """Change over the last minute; None where it was not seen that long."""
@@ -60,20 +75,53 @@ class GpuModel:
         self.memories: deque[records.Memory] = deque(maxlen=READINGS)
         self.lists: deque[records.Processes] = deque(maxlen=READINGS)
         self.listed: records.Processes | None = None
-        """The last list that could be read."""
+        """The last list that could be read, if only in part."""
+        self._kinds_seen: set[str] = set()
         self.load: records.Load | None = None
         self.used = Curve()
         self.holdings: dict[int, Holding] = {}
+        self.appeared_ns: dict[int, int] = {}
+        """When each process was last seen to come, also of those that have gone."""
+
+    def draw(self, record: "records.Memory | records.Memories") -> None:
+        """A reading, or a folded run of them, on the curve alone."""
+        if isinstance(record, records.Memory):
+            self._draw_memory(record)
+        else:
+            self._draw_folded(record)
+
+    @property
+    def uuid(self) -> str | None:
+        """As PyTorch tells it: without ``MIG-``, which the driver puts before an instance's."""
+        return self.gpu.uuid.removeprefix("MIG-") if self.gpu.uuid is not None else None
 
     def add_memory(self, memory: records.Memory) -> None:
         """A memory reading."""
         self.memories.append(memory)
+        self._draw_memory(memory)
+
+    def _draw_memory(self, memory: records.Memory) -> None:
         if memory.total_bytes is not None and memory.free_bytes is not None:
             used = memory.total_bytes - memory.free_bytes
             self.used.add(memory.t_ns, memory.t_ns, used, used, used)
 
     def add_folded(self, bucket: records.Memories) -> None:
-        """A folded run of memory readings."""
+        """A folded run of memory readings; its last one is a reading as it was."""
+        if bucket.free is not None and bucket.used is not None and not bucket.missing:
+            self.memories.append(
+                records.Memory(
+                    bucket.until_ns,
+                    0,
+                    bucket.index,
+                    bucket.total_bytes,
+                    bucket.free[2],
+                    bucket.used[2],
+                    bucket.driver_reserved_bytes,
+                )
+            )
+        self._draw_folded(bucket)
+
+    def _draw_folded(self, bucket: records.Memories) -> None:
         if bucket.free is not None and bucket.total_bytes is not None:
             low, high, last = (
                 bucket.total_bytes - free for free in (bucket.free[1], bucket.free[0], bucket.free[2])
@@ -81,18 +129,33 @@ class GpuModel:
             self.used.add(bucket.t_ns, bucket.until_ns, low, high, last)
 
     def add_processes(self, processes: records.Processes) -> "tuple[set[int], set[int]]":
-        """A process list; which pids are new, and which have gone, since the last readable one."""
+        """A process list; which pids have come, and which have gone, since the last readable one.
+
+        Who was listed as of a kind that cannot be read now has not gone; who is listed
+        as of a kind that is read for the first time has not come.
+        """
         self.lists.append(processes)
-        if processes.reason is not None:
+        if not processes.is_readable:
             return set(), set()
         self.listed = processes
         now = {row[0] for row in processes.rows}
-        new, gone = now - self.holdings.keys(), self.holdings.keys() - now
+        new = now - self.holdings.keys()
+        gone = {
+            pid
+            for pid, holding in self.holdings.items()
+            if pid not in now and not set(holding.kind) & set(processes.missing)
+        }
         for pid in gone:
             del self.holdings[pid]
-        for pid, used, _, _ in processes.rows:
-            self.holdings.setdefault(pid, Holding(processes.t_ns)).add(processes.t_ns, used)
-        return new, gone
+        self.appeared_ns.update(dict.fromkeys(new, processes.t_ns))
+        first_seen = _KINDS - set(processes.missing) - self._kinds_seen
+        self._kinds_seen |= first_seen
+        for pid, used, kind, _ in processes.rows:
+            if pid in new:
+                self.holdings[pid] = Holding(processes.t_ns, came=not set(kind) <= first_seen)
+            self.holdings[pid].kind = kind
+            self.holdings[pid].add(processes.t_ns, used)
+        return {pid for pid in new if self.holdings[pid].came}, gone
 
     def list_at(self, moment_ns: int | None) -> records.Processes | None:
         """The last process list, or the last one up to a moment (the first, where all are later)."""
@@ -101,8 +164,21 @@ class GpuModel:
         earlier = [each for each in self.lists if each.t_ns <= moment_ns]
         return earlier[-1] if earlier else self.lists[0]
 
+    def _nearest(self, t_ns: int) -> records.Memory:
+        """The memory reading closest to a moment; most moments are of just now."""
+        found = self.memories[-1]
+        for memory in reversed(self.memories):
+            if abs(memory.t_ns - t_ns) > abs(found.t_ns - t_ns):
+                break
+            found = memory
+        return found
+
     def reading(
-        self, now_ns: int, moment_ns: int | None, names: "dict[int, records.Process]"
+        self,
+        now_ns: int,
+        moment_ns: int | None,
+        names: "dict[int, records.Process]",
+        stale_ns: int = STALE_NS,
     ) -> DriverReading:
         """Memory and processes of one moment: a process list, and the memory read closest to it.
 
@@ -113,23 +189,24 @@ class GpuModel:
         latest = self.memories[-1]
         if moment_ns is not None:
             now_ns = moment_ns
-            latest = min(self.memories, key=lambda m: abs(m.t_ns - moment_ns))
+            latest = self._nearest(moment_ns)
         processes = self.list_at(moment_ns)
         memory = latest
         if processes is not None and latest.reason is None:
-            near = min(self.memories, key=lambda m: abs(m.t_ns - processes.t_ns))
+            near = self._nearest(processes.t_ns)
             if near.reason is None and abs(near.t_ns - processes.t_ns) <= NEAR_NS:
                 memory = near
-        if memory.reason is None and now_ns - latest.t_ns > STALE_NS:
+        if memory.reason is None and now_ns - latest.t_ns > stale_ns:
             return missing_reading(Reason.STALE, f"last read {(now_ns - latest.t_ns) / 1e9:.0f} s ago")
         detail = (memory.reason or "").partition(":")[2].strip() or None
         rows: tuple[DriverProcess, ...] = ()
         processes_reason = Reason.NOT_READ_YET if processes is None else reason_of(processes.reason)
-        if processes is not None and processes_reason is None:
-            if now_ns - processes.t_ns > STALE_NS:
+        lists_t_ns = None
+        if processes is not None and processes.is_readable:
+            if now_ns - processes.t_ns > stale_ns:
                 processes_reason = Reason.STALE
             else:
-                rows = tuple(_row(row, names) for row in processes.rows)
+                rows, lists_t_ns = tuple(_row(row, names) for row in processes.rows), processes.t_ns
         return DriverReading(
             t_ns=memory.t_ns,
             total_bytes=memory.total_bytes,
@@ -137,7 +214,7 @@ class GpuModel:
             driver_reserved_bytes=memory.driver_reserved_bytes,
             reason=reason_of(memory.reason),
             detail=detail,
-            processes_t_ns=processes.t_ns if processes is not None and processes_reason is None else None,
+            processes_t_ns=lists_t_ns,
             processes=rows,
             processes_reason=processes_reason,
         )
@@ -173,6 +250,7 @@ class DriverModel:
         self.tree: records.Tree | None = None
         self.once_in_tree: set[int] = set()
         """Every pid that was ever a process of the workload."""
+        self._started_in_tree: set[tuple[int, int | None]] = set()
         self.host: records.Host | None = None
         self.words: dict[str, str] = {}
         self.spoke_ns = 0
@@ -199,6 +277,7 @@ class DriverModel:
             case records.Tree():
                 self.tree = record
                 self.once_in_tree.update(row[0] for row in record.rows)
+                self._started_in_tree.update((row[0], row[1]) for row in record.rows)
             case records.Host():
                 self.host = record
             case records.Word():
@@ -218,6 +297,14 @@ class DriverModel:
             self.gpus[gpu.index] = GpuModel(gpu)
         else:
             known.gpu = gpu
+
+    def used_again(self, pid: int, ranks: Container[tuple[int, int | None]]) -> bool:
+        """Whether a pid that was of these ranks or of the workload's tree is by now another process's."""
+        known = self.names.get(pid)
+        if known is None or known.started_ticks is None:
+            return False
+        ours = ((pid, known.started_ticks), (pid, None))
+        return not any(who in ranks or who in self._started_in_tree for who in ours)
 
     def tree_pids(self) -> set[int]:
         """The workload's processes as last seen."""

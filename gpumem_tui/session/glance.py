@@ -4,7 +4,7 @@ import time
 from dataclasses import asdict, dataclass
 
 from gpumem_tui import records
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.journal.rundir import RunEntry
 from gpumem_tui.session.life import KeeperModel, RunLife
 from gpumem_tui.units import format_seconds

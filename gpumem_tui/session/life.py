@@ -2,7 +2,7 @@
 
 from gpumem_tui import records
 from gpumem_tui.agent import wire
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.records import Header
 from gpumem_tui.records.ending import Ending

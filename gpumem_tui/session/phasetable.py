@@ -1,13 +1,26 @@
-"""Finished spans by phase and device, cold and warm apart. Maxima of peaks; nothing is averaged."""
+"""Finished spans by phase and device, cold and warm apart. Maxima of peaks; nothing is averaged.
+
+What a phase grows by from one span to the next is the median of slopes between its
+latest spans, and is given only where nearly all of them rise.
+"""
 
 from collections import deque
-from statistics import median
 
 from gpumem_tui import records
-from gpumem_tui.analysis.state import PhaseRow
+from gpumem_tui.analysis import trend
+from gpumem_tui.analysis.rankstate import PhaseRow
 
 DURATIONS = 101
 """Durations kept for the median."""
+
+RECENT = 64
+"""Latest spans whose levels are kept for the trend."""
+
+POINTS = 16
+"""Of them, evenly chosen, so many are compared with each other."""
+
+FEWEST = 8
+"""Spans from which on something is said of their trend; as many further ones bring it up to date."""
 
 Key = tuple[str, str, int, bool]
 """Phase, name, ordinal, cold."""
@@ -28,6 +41,45 @@ class _Row:
         self.end: tuple[int | None, int | None] = (None, None)
         self.exact = True
         self.last_ns = 0
+        self._ends: deque[tuple[int, int]] = deque(maxlen=RECENT)
+        self._peaks: deque[tuple[int, int]] = deque(maxlen=RECENT)
+        """(count of spans then, bytes of allocated)."""
+        self._trend: tuple[int | None, int | None, int] = (None, None, 0)
+        self._trend_count = 0
+        self.told: PhaseRow | None = None
+        """The row as it was last asked for; None where it has changed since."""
+
+    def note(self, end_bytes: int, peak_bytes: int) -> None:
+        """Levels of the span that was counted last."""
+        self._ends.append((self.count, end_bytes))
+        self._peaks.append((self.count, peak_bytes))
+
+    def trend(self) -> tuple[int | None, int | None, int]:
+        """Bytes a span by which end and peak of allocated grow (0: they do not), and over how many spans.
+
+        None with too few spans.
+        """
+        if len(self._ends) >= FEWEST and self.count - self._trend_count >= FEWEST:
+            self._trend_count = self.count
+            over = self._ends[-1][0] - self._ends[0][0] + 1
+            self._trend = (_growth(self._ends), _growth(self._peaks), over)
+        return self._trend
+
+
+def _median(durations: deque[int]) -> int | None:
+    if not durations:
+        return None
+    ordered, half = sorted(durations), len(durations) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) // 2
+
+
+def _growth(points: deque[tuple[int, int]]) -> int | None:
+    last = len(points) - 1
+    chosen = [points[round(i * last / (POINTS - 1))] for i in range(POINTS)] if last >= POINTS else [*points]
+    if not trend.rises(chosen):
+        return 0
+    slope = trend.slope_of(chosen)
+    return None if slope is None else slope.bytes_per_unit if slope.steady else 0
 
 
 class PhaseTable:
@@ -60,6 +112,7 @@ class PhaseTable:
         starts = {ordinal: (allocated, reserved) for ordinal, allocated, reserved in begin.levels}
         for ordinal, allocated, reserved, peak_allocated, peak_reserved, exact in end.levels:
             row = self._row((*name, ordinal, cold))
+            row.told = None
             row.count += 1
             row.errors += end.error is not None
             row.durations.append(end.t_ns - begin.t_ns)
@@ -67,6 +120,7 @@ class PhaseTable:
             row.peak = (_larger(row.peak[0], peak_allocated), _larger(row.peak[1], peak_reserved))
             row.end = (allocated, reserved)
             row.exact = row.exact and exact
+            row.note(allocated, peak_allocated)
             row.last_ns = end.t_ns
 
     def add_folded(self, spans: records.Spans) -> None:
@@ -75,6 +129,7 @@ class PhaseTable:
         if spans.ordinal is None:
             return
         row = self._row((spans.phase, spans.name, spans.ordinal, spans.cold))
+        row.told = None
         row.count += spans.count
         row.errors += spans.errors
         if spans.duration_ns is not None:
@@ -86,29 +141,70 @@ class PhaseTable:
             )
         if spans.end_allocated is not None and spans.end_reserved is not None:
             row.end = (spans.end_allocated[2], spans.end_reserved[2])
+            row.start = (None, None)
+            if spans.peak_allocated is not None:
+                row.note(spans.end_allocated[2], spans.peak_allocated[2])
+        row.exact = row.exact and not spans.inexact
         row.last_ns = spans.until_ns
 
     def rows(self, pid: int, rank: int | None) -> list[PhaseRow]:
         """In the order in which phases first ended, cold before warm."""
-        return [
-            PhaseRow(
-                pid=pid,
-                rank=rank,
-                phase=phase,
-                name=name,
-                ordinal=ordinal,
-                cold=cold,
-                count=row.count,
-                errors=row.errors,
-                duration_ns=int(median(row.durations)) if row.durations else None,
-                start_allocated_bytes=row.start[0],
-                start_reserved_bytes=row.start[1],
-                peak_allocated_bytes=row.peak[0],
-                peak_reserved_bytes=row.peak[1],
-                exact=row.exact,
-                end_allocated_bytes=row.end[0],
-                end_reserved_bytes=row.end[1],
-                last_ns=row.last_ns,
-            )
-            for (phase, name, ordinal, cold), row in self._rows.items()
-        ]
+        told = []
+        for key, row in self._rows.items():
+            if row.told is None or (row.told.pid, row.told.rank) != (pid, rank):
+                row.told = self._state(pid, rank, key, row)
+            told.append(row.told)
+        return told
+
+    @staticmethod
+    def _state(pid: int, rank: int | None, key: Key, row: _Row) -> PhaseRow:
+        phase, name, ordinal, cold = key
+        end_growth, peak_growth, over = row.trend()
+        return PhaseRow(
+            pid=pid,
+            rank=rank,
+            phase=phase,
+            name=name,
+            ordinal=ordinal,
+            cold=cold,
+            count=row.count,
+            errors=row.errors,
+            duration_ns=_median(row.durations),
+            start_allocated_bytes=row.start[0],
+            start_reserved_bytes=row.start[1],
+            peak_allocated_bytes=row.peak[0],
+            peak_reserved_bytes=row.peak[1],
+            exact=row.exact,
+            end_allocated_bytes=row.end[0],
+            end_reserved_bytes=row.end[1],
+            last_ns=row.last_ns,
+            end_growth_bytes=end_growth,
+            peak_growth_bytes=peak_growth,
+            growth_spans=over,
+        )
+
+
+class PhaseMarks:
+    """How a phase table stood at some moments, evenly spread over the run; bounded."""
+
+    MOST = 64
+
+    def __init__(self) -> None:
+        self._marks: list[tuple[int, list[PhaseRow]]] = []
+        self._every_ns = 500_000_000
+        self.wanted = True
+
+    def due(self, t_ns: int) -> bool:
+        """Whether a mark is wanted at this moment."""
+        return self.wanted and (not self._marks or t_ns - self._marks[-1][0] >= self._every_ns)
+
+    def add(self, t_ns: int, rows: list[PhaseRow]) -> None:
+        """The table as it stands at a moment."""
+        self._marks.append((t_ns, rows))
+        if len(self._marks) > self.MOST:
+            self._marks = self._marks[::2]
+            self._every_ns *= 2
+
+    def at(self, t_ns: int) -> list[PhaseRow]:
+        """The last rows before a moment; none before the first mark."""
+        return next((rows for at_ns, rows in reversed(self._marks) if at_ns <= t_ns), [])

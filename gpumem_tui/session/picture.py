@@ -2,23 +2,22 @@
 
 from collections.abc import Callable, Mapping
 
+import msgspec
+
+from gpumem_tui.analysis.foresight import Foresight, foresee
+from gpumem_tui.analysis.identity import Claim
 from gpumem_tui.analysis.ledger import Counters, ledger
-from gpumem_tui.analysis.state import (
-    Curve,
-    DeviceState,
-    Life,
-    PhaseRow,
-    ProcessRow,
-    RankState,
-    RunFacts,
-    Series,
-)
+from gpumem_tui.analysis.rankstate import Life, PhaseRow, RankState, Series
+from gpumem_tui.analysis.state import Curve, DeviceState, ProcessRow, RunFacts
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.runfile import RunFile
-from gpumem_tui.records import Reason
-from gpumem_tui.session.driver import DriverModel, GpuModel, missing_reading, reason_of
+from gpumem_tui.journal.simstate import read_peaks
+from gpumem_tui.records import Processes, Reason
+from gpumem_tui.session.driver import STALE_NS, DriverModel, GpuModel, missing_reading, reason_of
+from gpumem_tui.session.identity import identity_of
 from gpumem_tui.session.life import RunLife
 from gpumem_tui.session.rank import RankModel
+from gpumem_tui.session.recognition import Recognition
 from gpumem_tui.units import GIB, format_bytes
 
 TOLERANCE_NS = 300_000_000
@@ -37,6 +36,8 @@ class Picture:
         driver: DriverModel,
         ranks: Mapping[Who, RankModel],
         alive: Callable[[Who], bool],
+        recognition: Recognition,
+        stale_ns: int = STALE_NS,
     ) -> None:
         self._now_ns, self._over, self._moment_ns = now_ns, moment_ns is not None, moment_ns
         self._driver = driver
@@ -45,11 +46,16 @@ class Picture:
         )
         self._models = [model for _, model in ordered]
         self._alive = {id(model): moment_ns is None and alive(who) for who, model in ordered}
-        self._inner = {  # what we call a process, for pids of another namespace
-            known.namespace_pid: pid
-            for pid, known in driver.names.items()
-            if known.namespace_pid is not None and known.namespace_pid != pid
-        }
+        self._recognition = recognition
+        self._stale_ns = stale_ns
+        self._ordinals: dict[tuple[int, int], int | None] = {}
+
+    def _ordinal_on(self, model: RankModel, gpu: GpuModel) -> int | None:
+        """As ``ordinal_on``, which is asked of every rank and device, several times a picture."""
+        key = (id(model), gpu.gpu.index)
+        if key not in self._ordinals:
+            self._ordinals[key] = ordinal_on(model, gpu)
+        return self._ordinals[key]
 
     def ranks(self) -> tuple[RankState, ...]:
         """Every process that has a journal, by rank."""
@@ -66,31 +72,42 @@ class Picture:
         found = [self._device(gpu) for _, gpu in sorted(self._driver.gpus.items())]
         return (*found, *self._unjoined())
 
-    def _driver_pid(self, model: RankModel) -> int:
-        return self._inner.get(model.pid, model.pid)
-
     def _shares(self, gpu: GpuModel, moment_ns: int | None) -> list[Counters]:
         """Our processes on a device: those that use it, and those that the driver names there."""
         processes = gpu.list_at(self._moment_ns)
         listed = {row[0] for row in processes.rows} if processes is not None else set()
-        shares = []
+        shares, ours = [], set()
         for model in self._models:
-            ordinal = ordinal_on(model, gpu)
-            there = self._driver_pid(model) in listed
+            claim = self._recognition.claim(gpu, model, listed)
+            ordinal = self._ordinal_on(model, gpu)
+            if ordinal is None and claim is not None:
+                ordinal = self._ordinal_of_kin(model, gpu)
             uses = ordinal is not None and model.device(ordinal).used
-            if not (there or (uses and self._still_holds(model))):
+            if claim is None and not (uses and self._still_holds(model)):
                 continue
             if ordinal is None:
                 counters = Counters(model.pid, model.number, None, None, None, Reason.NOT_READ_YET)
             else:
                 counters = model.counters(ordinal, moment_ns)
-            shares.append(self._as_listed(counters, model))
-        ours = {self._driver_pid(model) for model in self._models}
+            if claim is not None:
+                ours.add(claim.pid)
+                counters = _as_listed(counters, claim)
+            shares.append(counters)
         shares += [
             Counters(pid, None, None, None, None, Reason.UNKNOWN)
             for pid in sorted((self._driver.tree_pids() & listed) - ours)
         ]
         return shares
+
+    def _ordinal_of_kin(self, model: RankModel, gpu: GpuModel) -> int | None:
+        """Of a process that is listed here: its ordinal of this card's instance, or of this one's card."""
+        kin = [
+            other
+            for other in self._driver.gpus.values()
+            if gpu.gpu.index == other.gpu.parent or gpu.gpu.parent == other.gpu.index
+        ]
+        found = {ordinal for other in kin if (ordinal := self._ordinal_on(model, other)) is not None}
+        return found.pop() if len(found) == 1 else None
 
     def _still_holds(self, model: RankModel) -> bool:
         """Whether it counts where the driver cannot say: a process that is over holds nothing."""
@@ -98,28 +115,14 @@ class Picture:
             return model.spoke_ns >= self._moment_ns
         return self._alive[id(model)] and not model.bye
 
-    def _as_listed(self, counters: Counters, model: RankModel) -> Counters:
-        """Under the pid by which the driver knows the process."""
-        pid = self._driver_pid(model)
-        if pid == counters.pid:
-            return counters
-        return Counters(
-            pid,
-            counters.rank,
-            counters.t_ns,
-            counters.allocated_bytes,
-            counters.reserved_bytes,
-            counters.reason,
-        )
-
     def _device(self, gpu: GpuModel) -> DeviceState:
-        reading = gpu.reading(self._now_ns, self._moment_ns, self._driver.names)
+        reading = gpu.reading(self._now_ns, self._moment_ns, self._driver.names, self._stale_ns)
         moment_ns = reading.processes_t_ns if reading.processes_t_ns is not None else reading.t_ns
         book = ledger(reading, self._shares(gpu, moment_ns), TOLERANCE_NS)
         curves: list[Curve] = []
         total = None
         for model in self._models:
-            ordinal = ordinal_on(model, gpu)
+            ordinal = self._ordinal_on(model, gpu)
             if ordinal is not None and model.device(ordinal).used:
                 curves.append(model.curve(ordinal))
                 facts = model.device(ordinal).facts
@@ -127,7 +130,8 @@ class Picture:
         load = gpu.load
         return DeviceState(
             index=gpu.gpu.index,
-            uuid=gpu.gpu.uuid,
+            uuid=gpu.uuid,
+            parent=gpu.gpu.parent,
             name=gpu.gpu.name,
             pci=gpu.gpu.pci,
             ledger=book,
@@ -139,6 +143,7 @@ class Picture:
             curves=tuple(curves),
             ours=bool(book.ranks),
             torch_total_bytes=total,
+            driver_version=gpu.gpu.driver_version,
         )
 
     def _unjoined(self) -> list[DeviceState]:
@@ -147,7 +152,7 @@ class Picture:
         groups: dict[tuple[str | None, int], list[tuple[RankModel, int]]] = {}
         for model in self._models:
             for ordinal, device in sorted(model.devices.items()):
-                joined = any(ordinal_on(model, gpu) == ordinal for gpu in self._driver.gpus.values())
+                joined = any(self._ordinal_on(model, gpu) == ordinal for gpu in self._driver.gpus.values())
                 if device.used and not joined:
                     uuid = device.facts.uuid if device.facts else None
                     groups.setdefault((uuid, ordinal if uuid is None else -1), []).append((model, ordinal))
@@ -184,15 +189,21 @@ class Picture:
     def processes(self) -> tuple[ProcessRow, ...]:
         """Every row of every device's last readable process list."""
         tree = self._driver.tree_pids()
-        ours = {self._driver_pid(model): model for model in self._models}
         rows = []
+        on_instances = {
+            (gpu.gpu.parent, pid) for gpu in self._driver.gpus.values() if gpu.gpu.parent is not None
+            for pid in gpu.holdings
+        }  # fmt: skip
         for index, gpu in sorted(self._driver.gpus.items()):
             listed = gpu.listed if self._moment_ns is None else gpu.list_at(self._moment_ns)
             if listed is None:
                 continue
+            ours = self._recognised(gpu, listed)
             for pid, used, kind, reason in listed.rows:
+                if (index, pid) in on_instances:
+                    continue
                 known = self._driver.names.get(pid)
-                model = ours.get(pid)
+                model, claim = ours.get(pid, (None, None))
                 holding = gpu.holdings.get(pid)
                 rows.append(
                     ProcessRow(
@@ -206,13 +217,33 @@ class Picture:
                         used_bytes=used,
                         reason=(reason_of(reason) or Reason.NOT_SUPPORTED) if used is None else None,
                         growth_bytes=holding.growth_bytes(self._now_ns) if holding is not None else None,
-                        since_ns=holding.since_ns if holding is not None else listed.t_ns,
+                        since_ns=min(gpu.appeared_ns.get(pid, listed.t_ns), listed.t_ns),
                         visible=known.visible if known else True,
                         kind=kind,
                         rss_bytes=self._driver.rss_bytes(pid),
+                        identified_by=claim.by.value if claim is not None else None,
+                        container=known.container if known else None,
+                        job=known.job if known else None,
                     )
                 )
         return tuple(rows)
+
+    def _recognised(self, gpu: GpuModel, listed: Processes) -> dict[int, tuple[RankModel, Claim]]:
+        """Whose each row of a list is, of those that are ranks of ours."""
+        pids = {row[0] for row in listed.rows}
+        found = {}
+        for model in self._models:
+            claim = self._recognition.claim(gpu, model, pids)
+            if claim is not None:
+                found[claim.pid] = (model, claim)
+        return found
+
+
+def _as_listed(counters: Counters, claim: Claim) -> Counters:
+    """Under the pid by which the driver knows the process."""
+    if claim.pid == counters.pid:
+        return counters
+    return msgspec.structs.replace(counters, pid=claim.pid, recognised_by=claim.by.value)
 
 
 def ordinal_on(model: RankModel, gpu: GpuModel) -> int | None:
@@ -221,8 +252,8 @@ def ordinal_on(model: RankModel, gpu: GpuModel) -> int | None:
         facts = device.facts
         if facts is None:
             continue
-        if facts.uuid and gpu.gpu.uuid:
-            if facts.uuid.lower() == gpu.gpu.uuid.lower():
+        if facts.uuid and gpu.uuid:
+            if facts.uuid.lower() == gpu.uuid.lower():
                 return ordinal
         elif facts.pci and facts.pci == gpu.gpu.pci:
             return ordinal
@@ -267,7 +298,16 @@ def facts_of(
         live=not over,
         moment=moment,
         moment_ns=moment_ns,
+        foresight=foresight_of(file, run),
+        identity=identity_of(file),
     )
+
+
+def foresight_of(file: RunFile, run: RunDirectory) -> tuple[Foresight, ...]:
+    """What real cards would need, from the peaks that the simulated ones keep."""
+    if file.simulated is None:
+        return ()
+    return tuple(foresee(peak) for peak in read_peaks(run.simcard_file) if peak.used_bytes)
 
 
 def _cards(devices: list[int]) -> str:

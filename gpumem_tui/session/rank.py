@@ -1,22 +1,26 @@
 """What one process of the workload has said: identity, counters by device, spans, steps, words."""
 
+import re
 from collections import deque
 
 from gpumem_tui import records
 from gpumem_tui.analysis.ledger import Counters
-from gpumem_tui.analysis.state import (
+from gpumem_tui.analysis.rankstate import (
     CompositionState,
     InputRow,
     Levels,
     Life,
     OpenSpan,
+    PeakState,
     PhaseRow,
     RankState,
 )
 from gpumem_tui.analysis.state import Curve as RankCurve
 from gpumem_tui.records import Reason
+from gpumem_tui.session.bands import Bands
 from gpumem_tui.session.curve import Curve
-from gpumem_tui.session.phasetable import PhaseTable
+from gpumem_tui.session.phasetable import PhaseMarks, PhaseTable
+from gpumem_tui.session.recent import Recent
 from gpumem_tui.session.times import ended_ns
 
 STEADY_NS = 200_000_000
@@ -25,12 +29,8 @@ STEADY_NS = 200_000_000
 SILENT_NS = 5_000_000_000
 """A living process that has not spoken for this long is silent."""
 
-RECENT = 8192
-RECENT_NS = 60_000_000_000
-"""How many levels, and how long, are kept whole for pairing with driver readings."""
-
-TRAINING = ("forward",)
-"""Phases whose first span with a new step number begins that step."""
+MARKS = 256
+"""Marks kept of a process, the latest."""
 
 
 class RankDevice:
@@ -39,19 +39,19 @@ class RankDevice:
     def __init__(self) -> None:
         self.facts: records.Device | None = None
         self.allocated, self.reserved = Curve(), Curve()
-        self.recent: deque[tuple[int, int, int]] = deque(maxlen=RECENT)
-        """(t_ns, allocated, reserved)."""
+        self.recent = Recent()
         self.last: records.Sample | None = None
         self.used = False
         """Whether this process has ever reserved memory there."""
+        self.first_ns: int | None = None
+        """When it was first seen to hold memory there."""
 
     def add_level(self, t_ns: int, allocated: int, reserved: int) -> None:
         """Levels of one call, from a sample or from the edge of a span."""
         self.used = self.used or reserved > 0
-        recent = self.recent
-        recent.append((t_ns, allocated, reserved))
-        while recent[0][0] < t_ns - RECENT_NS:
-            recent.popleft()
+        if reserved > 0 and self.first_ns is None:
+            self.first_ns = t_ns
+        self.recent.add((t_ns, allocated, reserved))
 
     def add_sample(self, sample: records.Sample) -> None:
         """A whole sample."""
@@ -59,41 +59,50 @@ class RankDevice:
         if sample.allocated_bytes is None or sample.reserved_bytes is None:
             return
         self.add_level(sample.t_ns, sample.allocated_bytes, sample.reserved_bytes)
-        if self.used:
-            a, r, t = sample.allocated_bytes, sample.reserved_bytes, sample.t_ns
-            self.allocated.add(t, t, a, a, a)
-            self.reserved.add(t, t, r, r, r)
+        self.draw(sample)
 
     def add_folded(self, bucket: records.Samples) -> None:
-        """A folded run of samples."""
+        """A folded run of samples; its last one is a sample as it was."""
         if bucket.allocated is None or bucket.reserved is None:
             return
         self.used = self.used or bucket.reserved[1] > 0
-        if self.used:
-            self.allocated.add(bucket.t_ns, bucket.until_ns, *bucket.allocated)
-            self.reserved.add(bucket.t_ns, bucket.until_ns, *bucket.reserved)
-        self.add_level(bucket.until_ns, bucket.allocated[2], bucket.reserved[2])
+        self.draw(bucket)
+        t_ns, allocated, reserved = bucket.until_ns, bucket.allocated[2], bucket.reserved[2]
+        self.last = records.Sample(
+            t_ns, bucket.ordinal, allocated, reserved, alloc_retries=bucket.alloc_retries, ooms=bucket.ooms
+        )
+        self.add_level(t_ns, allocated, reserved)
+
+    def draw(self, record: "records.Sample | records.Samples") -> None:
+        """A sample, or a folded run of them, on the curves alone."""
+        if not self.used:
+            return
+        if isinstance(record, records.Samples):
+            if record.allocated is not None and record.reserved is not None:
+                self.allocated.add(record.t_ns, record.until_ns, *record.allocated)
+                self.reserved.add(record.t_ns, record.until_ns, *record.reserved)
+        elif record.allocated_bytes is not None and record.reserved_bytes is not None:
+            a, r, t = record.allocated_bytes, record.reserved_bytes, record.t_ns
+            self.allocated.add(t, t, a, a, a)
+            self.reserved.add(t, t, r, r, r)
 
     def nearest(self, t_ns: int | None) -> tuple[int, int, int] | None:
         """The levels read closest to a moment; the last ones where no moment is given."""
-        if not self.recent:
-            return None
-        if t_ns is None:
-            return self.recent[-1]
-        return min(self.recent, key=lambda level: abs(level[0] - t_ns))
+        return self.recent.nearest(t_ns)
 
     def steady(self, t_ns: int, within_ns: int) -> bool:
         """Whether reserved memory was the same in every reading around a moment."""
-        around = {reserved for t, _, reserved in self.recent if abs(t - t_ns) <= within_ns}
-        return len(around) <= 1
+        return len({reserved for _, _, reserved in self.recent.around(t_ns, within_ns)}) <= 1
 
     def settled(self, t_ns: int, within_ns: int) -> int | None:
         """Reserved bytes at a moment, if they stood still around it, before and after."""
-        if not self.recent or self.recent[0][0] > t_ns - within_ns:
+        first_ns = self.recent.first_ns
+        if first_ns is None or first_ns > t_ns - within_ns:
             return self.reserved.settled(t_ns, within_ns)  # longer ago than readings are kept whole
-        around = [(t, reserved) for t, _, reserved in self.recent if abs(t - t_ns) <= within_ns]
-        both = any(t <= t_ns for t, _ in around) and any(t >= t_ns for t, _ in around)
-        return around[0][1] if both and len({reserved for _, reserved in around}) == 1 else None
+        around = self.recent.around(t_ns, within_ns)
+        if not around or not around[0][0] <= t_ns <= around[-1][0]:
+            return None
+        return around[0][2] if len({reserved for _, _, reserved in around}) == 1 else None
 
 
 class RankModel:
@@ -102,6 +111,9 @@ class RankModel:
     def __init__(self, pid: int, started_ticks: int | None) -> None:
         self.pid, self.started_ticks = pid, started_ticks
         self.parent: int | None = None
+        self.python: str | None = None
+        self.marks: dict[str, int] = {}
+        """How often each mark was made."""
         self.rank: records.Rank | None = None
         self.torch: records.Torch | None = None
         self.devices: dict[int, RankDevice] = {}
@@ -111,15 +123,16 @@ class RankModel:
         """Last edge seen, in the journal or in the ring."""
         self.open: dict[int, records.Begin] = {}
         self.phases = PhaseTable()
+        self.bands = Bands(pid)
+        self.phase_marks = PhaseMarks()
+        self.recent_marks: deque[records.Mark] = deque(maxlen=MARKS)
         self.step: int | None = None
-        self._step_times: deque[int] = deque(maxlen=21)
+        self._step_times: deque[tuple[int, int]] = deque(maxlen=21)
+        """(t_ns, step) of the first span of each step."""
         self.composition: dict[int, records.Composition] = {}
         self.inputs: dict[tuple[str, str, str], int] = {}
+        self.peaks: dict[int, PeakState] = {}
         self.bye = False
-        self.failure: records.Failure | None = None
-        """The last failing allocation: a candidate until it is known how the process ended."""
-        self.recovered = False
-        """Another step has begun since: the program has caught it."""
         self.dropped = 0
 
     def device(self, ordinal: int) -> RankDevice:
@@ -141,7 +154,9 @@ class RankModel:
             case records.Samples():
                 self.device(record.ordinal).add_folded(record)
             case records.Spans():
-                self.phases.add_folded(record)
+                self._folded(record)
+                self.bands.folded(record)
+                self._mark(record.until_ns)
             case records.Device():
                 self.device(record.ordinal).facts = record
             case records.Rank():
@@ -154,10 +169,13 @@ class RankModel:
                 self.dropped += record.edges + record.samples
             case records.Composition():
                 self.composition[record.ordinal] = record
+            case records.Peaks(_, ordinal, int(allocated), int(reserved)):
+                self.peaks[ordinal] = PeakState(ordinal, allocated, reserved)
             case records.Inputs():
                 self.inputs[record.phase, record.name, record.input] = record.count
-            case records.Failure():
-                self.failure, self.recovered = record, False
+            case records.Mark():
+                self.recent_marks.append(record)
+                self.marks[record.name] = self.marks.get(record.name, 0) + _times(record)
             case records.Bye():
                 self.bye = True
         self.spoke_ns = max(self.spoke_ns, ended_ns(record))
@@ -168,13 +186,26 @@ class RankModel:
         self.seq = begin.seq
         self.open[begin.span] = begin
         self.phases.began(begin)
+        self.bands.began(begin)
         for ordinal, allocated, reserved in begin.levels:
             self.device(ordinal).add_level(begin.t_ns, allocated, reserved)
-        if begin.step is not None and begin.step != self.step:
-            self.step = begin.step
-            self.recovered = True
-            if begin.phase in TRAINING:
-                self._step_times.append(begin.t_ns)
+        self._stepped(begin.step, begin.t_ns)
+
+    def _stepped(self, step: int | None, t_ns: int) -> None:
+        if step is None or step == self.step:
+            return
+        if self.step is None or step < self.step:  # a first training step ends what was counted before
+            self._step_times.clear()
+        self.step = step
+        self._step_times.append((t_ns, step))
+
+    def _folded(self, spans: records.Spans) -> None:
+        """Spans that were summarised, by the recorder or, being many and short, by the process itself."""
+        self.phases.add_folded(spans)
+        if spans.seq is not None:
+            self.seq = max(self.seq, spans.seq)
+        if spans.step is not None and spans.step > (self.step or 0):
+            self._stepped(spans.step, spans.until_ns)
 
     def _end(self, end: records.End) -> None:
         if end.seq <= self.seq:
@@ -183,8 +214,14 @@ class RankModel:
         begin = self.open.pop(end.span, None)
         for level in end.levels:
             self.device(level[0]).add_level(end.t_ns, level[1], level[2])
+        self.bands.ended(end)
         if begin is not None:
             self.phases.add(begin, end)
+            self._mark(end.t_ns)
+
+    def _mark(self, t_ns: int) -> None:
+        if self.phase_marks.due(t_ns):
+            self.phase_marks.add(t_ns, self.rows())
 
     # --- what others ask ----------------------------------------------------------------------
 
@@ -257,14 +294,25 @@ class RankModel:
                     self.inputs.items(), key=lambda item: (item[0][:2], -item[1])
                 )
             ),
+            python=self.python,
+            backend_version=torch.backend_version if torch else None,
+            allocator_settings=torch.settings if torch else None,
+            marks=tuple(self.marks.items()),
+            peaks=tuple(self.peaks[ordinal] for ordinal in sorted(self.peaks)),
         )
 
     def _pace(self, now_ns: int) -> float | None:
         """Steps a second over the last twenty; None before the second and after a long silence."""
         times = self._step_times
-        if len(times) < 2 or now_ns - times[-1] > 60_000_000_000:
+        if len(times) < 2 or now_ns - times[-1][0] > 60_000_000_000:
             return None
-        return (len(times) - 1) * 1e9 / (times[-1] - times[0])
+        (since_ns, first), (until_ns, last) = times[0], times[-1]
+        return (last - first) * 1e9 / (until_ns - since_ns)
+
+    def step_seconds(self, now_ns: int) -> float | None:
+        """How long a step takes, over the last twenty; None where no pace is known."""
+        pace = self._pace(now_ns)
+        return 1 / pace if pace else None
 
     def curve(self, ordinal: int) -> RankCurve:
         """The history of one device."""
@@ -276,6 +324,15 @@ class RankModel:
         return self.phases.rows(self.pid, self.number)
 
 
+_LEFT_OUT = re.compile(r"(\d+) more since the last")
+
+
+def _times(mark: records.Mark) -> int:
+    """How often that was: marks of one name are written once a second at most, and say how many were not."""
+    told = _LEFT_OUT.fullmatch(mark.detail or "")
+    return 1 + (int(told[1]) if told and mark.name != "mark" else 0)
+
+
 def _composed(record: records.Composition) -> CompositionState:
     """With what is computed from it: live tensors beyond the known kinds."""
     known = (
@@ -283,10 +340,19 @@ def _composed(record: records.Composition) -> CompositionState:
         record.gradients_bytes or 0,
         record.optimizer_bytes or 0,
         record.buffers_bytes or 0,
+        record.caches_bytes or 0,
     )
     other = None
     if record.complete and record.allocated_bytes is not None:
         other = record.allocated_bytes - sum(known)
     return CompositionState(
-        record.ordinal, record.t_ns, record.step, *known, other, record.allocated_bytes, record.complete
+        record.ordinal,
+        record.t_ns,
+        record.step,
+        *known[:4],
+        other,
+        record.allocated_bytes,
+        record.complete,
+        record.caches_bytes,
+        tuple(record.dtypes),
     )

@@ -1,30 +1,43 @@
-"""A recording as views see it: follows the journals, feeds the models, makes pictures, reaches the keeper.
+"""A recording as views see it: follows the journals, feeds the models, makes pictures.
 
-The only writing it does is a signal to the keeper and bytes into its input, both on
-the user's word. Reading never disturbs the run.
+Writes nothing, and reading never disturbs the run; what may be asked of it is ``reach``.
 """
 
-import contextlib
-import os
-import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
-from operator import itemgetter
+from itertools import chain
 from pathlib import Path
 
 from gpumem_tui import records
 from gpumem_tui.agent import wire
-from gpumem_tui.analysis.state import Health, Life, RunFacts, RunState, Severity
-from gpumem_tui.errors import BadInput
+from gpumem_tui.analysis.rankstate import Life, PhaseRow
+from gpumem_tui.analysis.state import Health, RunFacts, RunState
 from gpumem_tui.journal.follow import Follower, Losses
 from gpumem_tui.journal.ringtail import read_tail
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.records import Header
-from gpumem_tui.session.driver import DriverModel
+from gpumem_tui.session.alerts import AlertBook
+from gpumem_tui.session.driver import STALE_NS, DriverModel, GpuModel
+from gpumem_tui.session.endings import name_of
+from gpumem_tui.session.failures import Context, FailureBook, as_it_was_read
 from gpumem_tui.session.happenings import Happenings
 from gpumem_tui.session.life import KeeperModel, RunLife, is_alive
+from gpumem_tui.session.maps import MapBook
+from gpumem_tui.session.outside import Outside
 from gpumem_tui.session.picture import Picture, facts_of, ordinal_on
 from gpumem_tui.session.rank import STEADY_NS, RankModel
+from gpumem_tui.session.rare import Rare
+from gpumem_tui.session.reach import Reach
+from gpumem_tui.session.recognition import Recognition
+
+PART_BYTES = 4 << 20
+"""Read and taken at once."""
+
+LAST_FILES_NS = 10_000_000_000
+"""So long after the end, files that belong to its records may still be written."""
+
+LAST_WORDS_NS = 2_000_000_000
+"""A rank whose journal ends longer before a process list holds nothing in it."""
 
 Who = tuple[int, int | None]
 """A process for good: pid and started ticks."""
@@ -47,6 +60,7 @@ class Recording:
     def __init__(self, run: RunDirectory, *, since_ns: int | None = None) -> None:
         """With ``since_ns``, only what writers say of themselves and everything from about then on."""
         self.run = run
+        self._from_its_end = since_ns is not None
         self.file = run.read_facts()
         self._follower = Follower(run, since_ns=since_ns)
         self._driver = DriverModel()
@@ -54,26 +68,53 @@ class Recording:
         self._ranks: dict[Who, RankModel] = {}
         self._rings: dict[Who, str] = {}
         self._life = RunLife(self.file)
-        self._happenings = Happenings()
+        self.reach = Reach(run, self.file, self._life)
+        self.happenings = Happenings()
         self._last_ns = self.file.t_ns
         self._health = Health()
+        self._final: RunState | None = None
+        """The picture of a run that has ended."""
+        self._took = False
+        """Whether the last refresh found anything new."""
         self._rings_wanted = True
+        self.rare = Rare()
         self._lists: list[_List] = []
+        self._failures = FailureBook(run.path)
+        self._maps = MapBook(run.path)
+        self._alerts = AlertBook()
+        self.recognition = Recognition(self._driver)
+        self._outside: dict[tuple[int, Who], Outside] = {}
 
     # --- reading ------------------------------------------------------------------------------
 
     def read(self) -> RunState:
-        """Take what is new, and make the picture of now."""
+        """Take what is new, and make the picture of now; of a run that has ended, the one that was made."""
         self.refresh()
-        return self._picture()
+        final = self._final
+        if final is not None and not self._took and final.health == self._health:
+            return final
+        state = self.picture()
+        ended_ns = state.facts.ended_ns if state.facts.life in (Life.ENDED, Life.FAILED) else None
+        long_ago = ended_ns is not None and wire.now_ns() - ended_ns > LAST_FILES_NS
+        self._final = state if long_ago or (ended_ns is not None and not self._life.here) else None
+        return state
+
+    def read_at(self, moment_ns: int, since_ns: int, until_ns: int, thorough: bool = False) -> RunState:
+        """The picture of a moment of the past, with the curves of a stretch; reads around them only."""
+        from gpumem_tui.session.history import picture_at  # which is made of recordings
+
+        return picture_at(self, moment_ns, since_ns, until_ns, thorough=thorough)
 
     def refresh(self) -> None:
         """Take what is new in the journals and, of processes that fell silent, in their rings."""
+        spoke_ns = {who: model.spoke_ns for who, model in self._ranks.items()}
+        self._took = False
         for head, record in self._new_records():
             self._take(head, record)
         self._judge_lists()
         for who, model in self._ranks.items():
-            if self._rings_wanted and not model.bye and who in self._rings:
+            silent = model.spoke_ns <= spoke_ns.get(who, model.spoke_ns)
+            if self._rings_wanted and silent and not model.bye and who in self._rings:
                 self._take_ring(model, self.run.rings / self._rings[who])
         lost = Losses()
         for losses in self._follower.losses.values():
@@ -86,38 +127,52 @@ class Recording:
         )
 
     def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
-        return self._follower.poll()
+        more = True
+        while more:  # in parts, so that a long recording is never held whole
+            batch = self._follower.poll(PART_BYTES)
+            yield from batch
+            more = batch.more
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
         who = f"rank-{model.pid}-{model.started_ticks or 0}"
         for record in read_tail(path, max(model.seq, self._follower.last_seq.get(who, 0))):
+            self._took = True
             self._take_rank(model, record)
 
     def _take(self, head: Header, record: records.Record) -> None:
+        self._took = True
+        self.rare.take(head, record)
         who = (head.pid, head.started_ticks)
         match head.journal:
             case "rank":
                 model = self._ranks.get(who)
                 if model is None:
                     model = self._ranks[who] = RankModel(*who)
-                    model.parent = head.parent
+                    model.parent, model.python = head.parent, head.python
                 if head.ring is not None:
                     self._rings[who] = head.ring
                 self._take_rank(model, record)
             case "driver":
                 self._driver_who = who
                 self._take_driver(record)
+                self.happenings.of_driver(record)
+                self._failures.of_driver(record)
             case "keeper":
                 keeper = self._life.keepers.get(who)
                 if keeper is None:
                     keeper = self._life.keepers[who] = KeeperModel(head)
                 keeper.take(record)
-                self._happenings.of_keeper(record)
+                self.happenings.of_keeper(record)
         self._last_ns = max(self._last_ns, getattr(record, "t_ns", 0))
 
     def _take_rank(self, model: RankModel, record: records.Record) -> None:
         model.take(record)
-        self._happenings.of_rank(model.number, record)
+        if isinstance(record, records.Sample):  # most of what there is, and nothing more is made of it
+            return
+        self._failures.of_rank((model.pid, model.started_ticks), record)
+        if isinstance(record, records.Map):
+            self._maps.take((model.pid, model.started_ticks), record)
+        self.happenings.of_rank(model.number, record)
 
     def _take_driver(self, record: records.Record) -> None:
         self._driver.take(record)
@@ -139,45 +194,113 @@ class Recording:
                 waiting.append(each)  # the ranks' samples of just then are not written yet
                 continue
             used = {row[0]: row[1] for row in each.record.rows}
+            gpu = self._driver.gpus[device]
+            ours |= self._recognise(gpu, each.record)
             for pid, came in [*((pid, True) for pid in each.new), *((pid, False) for pid in each.gone)]:
-                if pid not in ours:
+                if pid not in ours or self._is_anothers(pid, t_ns):
                     known = self._driver.names.get(pid)
                     name = (known.name if known else None) or ""
                     size = used.get(pid) if came else each.before.get(pid)
-                    self._happenings.stranger(t_ns, device, pid, name, size, came)
-            gpu = self._driver.gpus[device]
-            for model in self._ranks.values():
-                held = used.get(model.pid)
+                    self.happenings.stranger(t_ns, device, pid, name, size, came)
+            for who, model in self._ranks.items():
+                claim = self.recognition.claim(gpu, model, used)
+                held = used.get(claim.pid) if claim is not None else None
+                if held is None:  # of most ranks on most devices: nothing dear comes before it
+                    continue
                 ordinal = ordinal_on(model, gpu)
-                if held is None or ordinal is None:
+                if ordinal is None:
                     continue
                 reserved = model.device(ordinal).settled(t_ns, STEADY_NS)
                 if reserved is not None:
-                    self._happenings.outside(t_ns, device, model.pid, model.number, held - reserved)
+                    self._take_outside(who, model, device, t_ns, held - reserved)
         self._lists = waiting
+
+    def _is_anothers(self, pid: int, t_ns: int) -> bool:
+        """Whether a pid of ours had gone to a stranger by then: its process had fallen silent, at least."""
+        if not self._driver.used_again(pid, self._ranks):
+            return False
+        spoke_ns = (model.spoke_ns for who, model in self._ranks.items() if who[0] == pid)
+        return t_ns > max(spoke_ns, default=0) + LAST_WORDS_NS
+
+    def _recognise(self, gpu: GpuModel, listed: records.Processes) -> set[int]:
+        """Weigh the evidence of one list; the pids that are ours by it."""
+        holding = {}
+        for model in self._ranks.values():
+            ordinal = ordinal_on(model, gpu)
+            lives = model.spoke_ns >= listed.t_ns - LAST_WORDS_NS
+            if ordinal is not None and model.device(ordinal).used and lives:
+                holding[model] = ordinal
+        device = gpu.gpu.index
+        for model, claim in self.recognition.judge(gpu, listed, holding) if listed.reason is None else ():
+            self.happenings.recognised(listed.t_ns, device, model.number, claim.pid, claim.by.value)
+        return self.recognition.claimed(device)
+
+    def _take_outside(self, who: Who, model: RankModel, device: int, t_ns: int, value: int) -> None:
+        known = self._outside.get((device, who))
+        meanwhile = ""
+        if known is None:
+            self._outside[device, who] = Outside(device, model.pid, t_ns, value)
+        elif known.is_step(value):
+            step = known.add(t_ns, value, model.bands.all(model.number), model.recent_marks)
+            during = [*step.phases, *step.marks]
+            meanwhile = f" during {', '.join(during)}" if during else ""
+        else:
+            known.stands(t_ns, value)
+        first = not self._from_its_end  # else it may have been there long before
+        self.happenings.outside(t_ns, device, model.pid, model.number, value, meanwhile, first=first)
 
     # --- the picture --------------------------------------------------------------------------
 
-    def _picture(self) -> RunState:
+    def picture(self) -> RunState:
+        """The picture of what has been read so far."""
         life = self._life_now()
         over = life in (Life.ENDED, Life.FAILED, Life.LOST)
-        now_ns = wire.now_ns() if self._life.here and not over else self._last_ns
-        moment, moment_ns = self._moment() if over else (None, None)
-        picture = Picture(now_ns, moment_ns, self._driver, self._ranks, self._alive)
+        now_ns = self._now_ns(over)
+        context = Context(
+            ranks=self._ranks,
+            driver=self._driver,
+            recognition=self.recognition,
+            outside=self._outside,
+            keepers=tuple(self._life.keepers.values()),
+            life=life,
+            now_ns=now_ns,
+            alive=self._alive,
+        )
+        moment, moment_ns = self._moment(context) if over else (None, None)
+        picture = Picture(
+            now_ns, moment_ns, self._driver, self._ranks, self._alive, self.recognition, self._stale_ns()
+        )
         devices = picture.devices()
+        failures = self._failures.states(context, devices)
+        devices, processes = as_it_was_read(failures, moment_ns, devices, picture.processes())
         return RunState(
             facts=self._facts(life, moment, moment_ns),
             now_ns=now_ns,
             devices=devices,
             ranks=picture.ranks(),
             phases=picture.phases(),
-            processes=picture.processes(),
-            events=self._happenings.events(),
+            processes=processes,
+            events=self.happenings.events(),
+            marked=self.happenings.marked(),
+            earlier_events=self.happenings.earlier(),
             host=self._driver.host_state(),
             output_bytes=self._output_bytes(),
             health=self._health,
             driver_reason=self._driver.reason if not self._driver.gpus else None,
+            failures=failures,
+            alerts=self._alerts.alerts(self._failures, context, devices),
+            bands=tuple(chain.from_iterable(m.bands.all(m.number) for m in self._ranks.values())),
+            outside=tuple(
+                known.state(self._ranks[who].number) for (_, who), known in sorted(self._outside.items())
+            ),
+            maps=self._maps.states(self._ranks, devices),
         )
+
+    def _now_ns(self, over: bool) -> int:
+        return wire.now_ns() if self._life.here and not over else self._last_ns
+
+    def _stale_ns(self) -> int:
+        return STALE_NS
 
     def _keeper_life(self) -> Life:
         return self._life.keeper_life()
@@ -185,22 +308,43 @@ class Recording:
     def _life_now(self) -> Life:
         return self._life.run_life()
 
+    def rank(self, who: Who) -> RankModel | None:
+        """What is known of a process."""
+        return self._ranks.get(who)
+
+    def phases_at(self, t_ns: int) -> tuple[PhaseRow, ...]:
+        """The phase tables as they stood at about a moment, shortly before it."""
+        models = sorted(self._ranks.values(), key=lambda m: (m.number is None, m.number or 0, m.pid))
+        return tuple(row for model in models for row in model.phase_marks.at(t_ns))
+
+    def still_lives(self, who: Who) -> bool:
+        """Whether a process lives now."""
+        return self._alive(who)
+
     def _alive(self, who: Who) -> bool:
         """Whether a process lives, as far as can be known from here."""
         return is_alive(*who) if self._life.here else who[0] in self._driver.tree_pids()
 
-    def _moment(self) -> tuple[str, int]:
+    def _moment(self, context: Context) -> tuple[str, int]:
         """The moment of an ended run that people want to see: its failure, else the last one of its life."""
         ended_ns = max((t for t, _ in self._life.endings()), default=self._last_ns)
-        failures = [
-            (m.failure.t_ns, m) for m in self._ranks.values() if m.failure is not None and not m.recovered
-        ]
-        if failures and self._life.run_life() is not Life.ENDED:
-            t_ns, model = min(failures, key=itemgetter(0))
-            who = f"rank {model.number}" if model.number is not None else f"process {model.pid}"
-            return f"at the out-of-memory error of {who}", t_ns
+        first = self._failures.first_end(context)
+        if first is not None:
+            t_ns, model = first
+            return f"at the out-of-memory error of {name_of(model)}", t_ns
         spoke = [model.spoke_ns for model in self._ranks.values()]
-        return "shortly before the end", min([ended_ns, *spoke])
+        return "shortly before the end", min([ended_ns, *(self._last_listings() or spoke)])
+
+    def _last_listings(self) -> list[int]:
+        """When the ranks of the end were last seen on their cards: what they held is gone a moment later."""
+        listed = [
+            t_ns
+            for gpu in self._driver.gpus.values()
+            for model in self._ranks.values()
+            if (ordinal := ordinal_on(model, gpu)) is not None and model.device(ordinal).used
+            if (t_ns := self.recognition.last_listed_ns(gpu, model)) is not None
+        ]
+        return [t_ns for t_ns in listed if max(listed) - t_ns <= STALE_NS]
 
     def _facts(self, life: Life, moment: str | None, moment_ns: int | None) -> RunFacts:
         recorder = Life.ENDED if self._driver.bye else Life.STARTING
@@ -216,49 +360,3 @@ class Recording:
             return self.run.output_log.stat().st_size
         except OSError:
             return None
-
-    # --- what a view may do -------------------------------------------------------------------
-
-    def read_output(self, start: int, size: int) -> bytes:
-        """Up to ``size`` bytes of the output log from offset ``start``."""
-        try:
-            with self.run.output_log.open("rb") as file:
-                file.seek(start)
-                return file.read(size)
-        except OSError:
-            return b""
-
-    def stop(self, how: signal.Signals | str) -> str:
-        """Send the keeper a signal that it passes on. Returns a sentence on what was done."""
-        number = how if isinstance(how, signal.Signals) else signal.Signals[str(getattr(how, "value", how))]
-        for keeper in self._life.keepers.values():
-            if keeper.exit is not None:
-                continue
-            pid, ticks = keeper.pid, keeper.started_ticks
-            if number is signal.SIGKILL and keeper.workload is not None:
-                pid, ticks = keeper.workload.pid, keeper.workload.started_ticks
-            if not self._life.here:
-                return f"the run is on {self.file.host}; stop it there"
-            if not is_alive(pid, ticks):
-                continue
-            try:
-                os.kill(pid, number)
-            except PermissionError:
-                return f"not permitted: the run belongs to {self.file.user}"
-            return f"{number.name} was sent to the workload"
-        self._happenings.add(self._last_ns, Severity.INFO, "nothing to stop: the workload has ended")
-        return "nothing to stop: the workload has ended"
-
-    def type_in(self, data: bytes) -> None:
-        """Type bytes into the workload's terminal. Raises :class:`BadInput` where it has none."""
-        if not self.file.interactive:
-            raise BadInput("this run has no terminal of its own: it reads what it was started with")
-        with contextlib.suppress(BlockingIOError):
-            try:
-                fd = os.open(self.run.input, os.O_WRONLY | os.O_NONBLOCK)
-            except OSError as error:
-                raise BadInput("the workload has ended; there is nobody to type to") from error
-            try:
-                os.write(fd, data)
-            finally:
-                os.close(fd)

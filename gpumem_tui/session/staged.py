@@ -1,23 +1,35 @@
-"""Opens a big recording in two stages: its last half hour at once, all of it when that has been read.
+"""Opens a big recording in two stages: its last minutes at once, all of it when that has been read.
 
 The whole is read by a thread beside; until it is there, pictures say from when on they are true.
 """
 
 import threading
+import time
 
 import msgspec
 
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.errors import GpumemError
-from gpumem_tui.journal import window
+from gpumem_tui.journal import stretch, window
 from gpumem_tui.journal.rundir import RunDirectory
+from gpumem_tui.journal.segments import scan
+from gpumem_tui.session.reach import Reach
 from gpumem_tui.session.recording import Recording
+from gpumem_tui.units import format_seconds
 
-BIG_BYTES = 16 << 20
-"""Journals beyond this size are opened in stages; reading that much takes about a second."""
+BIG_BYTES = 1 << 20
+"""Journals beyond this size are opened in stages; reading that much takes a tenth of a second."""
 
-FIRST_NS = 30 * 60 * 1_000_000_000
-"""What is read before the first picture."""
+FIRST_S = (1800, 600, 180, 60, 20)
+"""How many seconds may be read before the first picture: the most that is within :data:`FIRST_BYTES`."""
+
+FIRST_BYTES = 512 << 10
+
+DRAWN_S = 0.2
+"""So long after the first picture was asked for, it is drawn."""
+
+PATIENCE_S = 2.0
+"""So long at most the whole waits for the first frame, for which the processor is wanted more."""
 
 
 class Staged:
@@ -31,11 +43,17 @@ class Staged:
         if size <= BIG_BYTES:
             self._whole = self._end = Recording(run)
             return
-        last_ns = window.last_ns(run)
-        self._end = Recording(run, since_ns=None if last_ns is None else last_ns - FIRST_NS)
+        last_ns = window.last_ns(run) or 0
+        self._first_s = next((s for s in FIRST_S if _size(run, last_ns, s) <= FIRST_BYTES), FIRST_S[-1])
+        self._from_ns = last_ns - self._first_s * 1_000_000_000
+        self._end = Recording(run, since_ns=self._from_ns)
+        self._reads = 0
+        self._shown = threading.Event()
         threading.Thread(target=self._read_whole, args=(run,), name="history", daemon=True).start()
 
     def _read_whole(self, run: RunDirectory) -> None:
+        self._shown.wait(PATIENCE_S)
+        time.sleep(DRAWN_S)
         try:
             whole = Recording(run)
             whole.refresh()
@@ -53,20 +71,40 @@ class Staged:
         state = self._now.read()
         if self._whole is not None:
             return state
-        note = "the history before the last half hour is still being read"
+        self._reads += 1
+        if self._reads > 1:  # once to see whether it can be read, once for the first frame
+            self._shown.set()
+        before = f"the history before the last {format_seconds(self._first_s)}"
+        note = f"{before} is still being read"
         if self._problem is not None:
-            note = f"the history before the last half hour cannot be read: {self._problem}"
+            note = f"{before} cannot be read: {self._problem}"
         health = msgspec.structs.replace(state.health, notes=(*state.health.notes, note))
-        return msgspec.structs.replace(state, health=health)
+        return self._of_the_end(msgspec.structs.replace(state, health=health))
 
-    def read_output(self, start: int, size: int) -> bytes:
-        """Up to ``size`` bytes of the output log from offset ``start``."""
-        return self._now.read_output(start, size)
+    def _of_the_end(self, state: RunState) -> RunState:
+        """A picture that knows the end only: which span of a phase was the first one is not known."""
+        warm = tuple(row for row in state.phases if not row.cold)
+        return msgspec.structs.replace(state, phases=warm, unread_before_ns=self._from_ns)
 
-    def stop(self, how: str) -> str:
-        """Send the keeper a signal that it passes on. Returns a sentence on what was done."""
-        return self._now.stop(how)
+    def read_at(self, moment_ns: int, since_ns: int, until_ns: int, thorough: bool = False) -> RunState:
+        """The picture of a moment of the past, with the curves of a stretch."""
+        now = self._now
+        state = now.read_at(moment_ns, since_ns, until_ns, thorough)
+        if now is self._whole:
+            return state
+        return self._of_the_end(state)
 
-    def type_in(self, data: bytes) -> None:
-        """Type bytes into the workload's terminal."""
-        self._now.type_in(data)
+    @property
+    def reach(self) -> Reach:
+        """The run, as far as a view may reach it."""
+        return self._now.reach
+
+
+def _size(run: RunDirectory, last_ns: int, seconds: int) -> int:
+    """Bytes of all journals from so many seconds before their end on."""
+    size = 0
+    for segments in scan(run.journal).writers.values():
+        start = stretch.find(run.journal, segments, last_ns - seconds * 1_000_000_000)
+        end = stretch.Place(max(segments), stretch.size_of(run.journal, segments[max(segments)]))
+        size += stretch.distance_bytes(run.journal, segments, start, end)
+    return size
