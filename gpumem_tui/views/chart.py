@@ -1,124 +1,57 @@
-"""A device's memory over time as rows of characters: columns, levels, axis. Arithmetic only.
+"""A device's memory over time as rows of characters: levels, phases under them, an axis with its events.
 
-The chart moves by a quarter of its window at a time, so that what was drawn stays
-where it is. Levels stand from zero on one scale (allocated before reserved before
-device used), they are not stacked. A column without a reading stays empty and is
-marked; a reading stands for its own spacing and no longer, nothing is interpolated.
+Levels stand from zero on one scale (allocated before reserved before device used),
+they are not stacked. A column without a reading stays empty and is marked; nothing is
+interpolated. Three styles: blocks in colour, lines in braille, textures without colour.
 """
 
-import itertools
-from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
 from gpumem_tui import units
-from gpumem_tui.analysis.state import Curve, DeviceState, RunState, Series, Severity
-from gpumem_tui.views import present
-from gpumem_tui.views.text import EIGHTHS, TEXTURE, Line, Span, ends, fit, right
+from gpumem_tui.analysis.state import Band, Curve, DeviceState, RunState, Severity
+from gpumem_tui.views import bands, curves, present, strokes
+from gpumem_tui.views.axis import axis
+from gpumem_tui.views.curves import Column, add_curves, columns, driver_share_bytes, less
+from gpumem_tui.views.text import TEXTURE, Line, Span, clean, ends, fit, right
+from gpumem_tui.views.timeline import SECOND_NS, Timeline, Window, length, span_name
 
-SECOND_NS = 1_000_000_000
-SPANS_S = (60, 300, 900, 3600, 21600, 0)
-"""Lengths of the window that a key steps through, in seconds; 0 is the whole run."""
+STYLES = ("block", "braille", "texture")
+"""How levels may be drawn; a key steps through them."""
 
-_SHORTEST_S = 60
-"""A window is at least this long, in seconds: a run's first seconds do not fill the chart."""
-
-_COLUMN_S = (1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
-_GUTTER = 8
+GUTTER = 8
+"""Cells left of the plot."""
 
 LEVELS = (("device used", "used"), ("reserved", "cached"), ("allocated", "allocated"))
 """What is drawn, from the back to the front: (name on screen, role)."""
 
+_UNSURE_NS = 10_000_000_000
+"""How long before the last moment something may still become known."""
 
-class Window(NamedTuple):
-    """The time that a chart shows: ``columns`` columns of ``column_ns`` from ``start_ns``."""
-
-    start_ns: int
-    column_ns: int
-    columns: int
-
-    def column_of(self, t_ns: int) -> int:
-        """The column of a moment; outside of ``range(columns)`` if the window does not show it."""
-        return (t_ns - self.start_ns) // self.column_ns
+_LEAST_ROWS = 3
+"""Rows of plot that phases leave to it."""
 
 
-def window(started_ns: int, now_ns: int, columns: int, span_s: int) -> Window:
-    """A window of about ``span_s`` seconds (0: the whole run) that holds ``now_ns``.
+class BandRow(NamedTuple):
+    """The phases of one rank over time."""
 
-    A run shorter than that is shown whole, on a minute at least. Columns are whole,
-    readable numbers of seconds, so that they widen a few times only while a run grows;
-    the start only moves by a quarter of the window.
-    """
-    columns = max(1, columns)
-    elapsed = max(0, now_ns - started_ns)
-    whole = max(_SHORTEST_S, elapsed / SECOND_NS * 1.001 + 1)
-    seconds = min(span_s, whole) if span_s else whole
-    column_s = next((s for s in _COLUMN_S if s * columns >= seconds), None)
-    if column_s is None:
-        column_s = -(-int(seconds + 1) // (86400 * columns)) * 86400
-    column_ns = column_s * SECOND_NS
-    shift = max(1, columns // 4) * column_ns
-    beyond = elapsed - columns * column_ns + 1
-    pages = max(0, -(-beyond // shift))
-    return Window(started_ns + pages * shift, column_ns, columns)
-
-
-Column = tuple[int, int, int]
-"""(lowest, highest, last) of one column, in bytes."""
-
-
-def columns(series: Series, view: Window, until_ns: int) -> list[Column | None]:
-    """What a series says in every column of the window; None where it says nothing."""
-    times, since = series.t_ns, series.since_ns
-    hold = _hold_ns(times)
-    drawn: list[Column | None] = []
-    for number in range(view.columns):
-        start = view.start_ns + number * view.column_ns
-        if start > until_ns:
-            drawn.append(None)
-            continue
-        first = bisect_left(times, start)
-        stop = bisect_left(since, start + view.column_ns)
-        if first < stop:
-            drawn.append((min(series.low[first:stop]), max(series.high[first:stop]), series.last[stop - 1]))
-        elif first and start - times[first - 1] <= hold:
-            last = series.last[first - 1]
-            drawn.append((last, last, last))
-        else:
-            drawn.append(None)
-    return drawn
-
-
-def _hold_ns(times: Sequence[int]) -> int:
-    """How long a reading stands: the spacing of the latest ones, with room for a late one."""
-    recent = times[-9:]
-    if len(recent) < 2:
-        return 2 * SECOND_NS
-    spacing = sorted(b - a for a, b in itertools.pairwise(recent))[(len(recent) - 1) // 2]
-    return max(2 * SECOND_NS, 5 * spacing // 2)
-
-
-def add_curves(curves: Sequence[Sequence[Column | None]]) -> list[Column | None]:
-    """One column list for several ranks on a card: the sum of their last values, known where all are.
-
-    Highs of several processes need not be of one moment, so they are not added.
-    """
-    if len(curves) == 1:
-        return list(curves[0])
-    total: list[Column | None] = []
-    for column in zip(*curves, strict=True):
-        known = [part for part in column if part is not None]
-        last = sum(part[2] for part in known)
-        total.append((last, last, last) if known and len(known) == len(column) else None)
-    return total
+    label: str
+    words: list[str]
 
 
 class Plot(msgspec.Struct, frozen=True):
     """Everything a chart draws, before it is characters."""
 
+    device: int
+    pids: tuple[int, ...]
+    share_bytes: int
+    """Of the driver itself, which is not in ``used``."""
+    until_ns: int
     view: Window
+    fine: Window
+    """The same time in columns half as wide, for braille."""
     until: int
     """Number of columns that have begun."""
     top_bytes: int
@@ -127,170 +60,251 @@ class Plot(msgspec.Struct, frozen=True):
     allocated: list[Column | None]
     marks: dict[int, str]
     """Columns with events worth a mark, and the role of the mark."""
+    cursor: int | None
+    """The column of the cursor."""
+    unread: int
+    """Number of columns of which nothing has been read yet: neither levels nor gaps."""
+    rows: list[BandRow]
 
 
-def plot(device: DeviceState, state: RunState, cells: int, span_s: int) -> Plot:
-    """The chart of one device in ``cells`` columns of text, its gutter among them."""
-    facts = state.facts
-    now = state.now_ns if facts.ended_ns is None else max(facts.ended_ns, facts.started_ns)
-    view = window(facts.started_ns, now, cells - _GUTTER, span_s)
+def plot(
+    device: DeviceState,
+    state: RunState,
+    view: Window,
+    *,
+    until_ns: int,
+    cursor_ns: int | None,
+    style: str,
+    latest: RunState,
+    before: Plot | None = None,
+) -> Plot:
+    """The chart of one device over a window; ``until_ns`` is the last moment that there is to see.
 
-    def of(curves: Sequence[Curve], name: str) -> list[Column | None]:
-        if not curves:
-            return [None] * view.columns
-        return add_curves([columns(getattr(curve, name), view, now) for curve in curves])
+    Marks are also those of the latest picture, for they may lie after the cursor. Of the chart
+    ``before`` over the same window, only columns that may have changed are made anew.
+    """
+    scale = 2 if style == "braille" else 1
+    fine = Window(view.start_ns, view.column_ns // scale, view.columns * scale)
+    unread = 0 if state.unread_before_ns is None else max(0, view.column_of(state.unread_before_ns))
+    pids = tuple(curve.pid for curve in device.curves)
+    kept, share = 0, driver_share_bytes(device)
+    if before is not None and before.fine == fine and cursor_ns is None and before.cursor is None:
+        now = (device.index, pids, unread, share)
+        same = (before.device, before.pids, before.unread, before.share_bytes) == now
+        kept = max(0, view.column_of(before.until_ns - _UNSURE_NS)) if same else 0
+    rest = Window(fine.start_ns + kept * view.column_ns, fine.column_ns, fine.columns - kept * scale)
 
-    used = columns(device.driver_used, view, now)
+    def of(several: Sequence[Curve], name: str) -> list[Column | None]:
+        known = [] if before is None else getattr(before, name)[: kept * scale]
+        if not several:
+            return [*known, *[None] * rest.columns]
+        return [*known, *add_curves([columns(getattr(curve, name), rest, until_ns) for curve in several])]
+
+    known = [] if before is None else before.used[: kept * scale]
+    used = [*known, *(less(column, share) for column in columns(device.driver_used, rest, until_ns))]
     reserved, allocated = of(device.curves, "reserved"), of(device.curves, "allocated")
     top, _ = present.device_total(device)
     if top is None:
-        seen = [c[1] for c in (*used, *reserved, *allocated) if c is not None]
-        top = max(seen, default=0)
+        top = max((c[1] for c in (*used, *reserved, *allocated) if c is not None), default=0)
     marks: dict[int, str] = {}
-    for event in state.events:
+    for event in (*latest.events, *latest.marked, *(state.marked if state is not latest else ())):
         column = view.column_of(event.t_ns)
         if event.severity is not Severity.INFO and event.device in (None, device.index):
             marks[column] = "failure" if "failure" in (event.severity.value, marks.get(column)) else "warning"
-    until = min(view.columns, view.column_of(now) + 1)
-    return Plot(view, until, max(1, top), used, reserved, allocated, marks)
+    for failure in latest.failures:
+        if failure.device is None or latest.devices[failure.device].index == device.index:
+            marks[view.column_of(failure.t_ns)] = "failure"
+    cursor = None if cursor_ns is None else view.column_of(cursor_ns)
+    return Plot(
+        device=device.index,
+        pids=pids,
+        share_bytes=share,
+        until_ns=until_ns,
+        view=view,
+        fine=fine,
+        until=min(view.columns, view.column_of(until_ns) + 1),
+        top_bytes=max(1, top),
+        used=used,
+        reserved=reserved,
+        allocated=allocated,
+        marks=marks,
+        cursor=cursor if cursor is not None and 0 <= cursor < view.columns else None,
+        unread=unread,
+        rows=[
+            _band_row(
+                curve,
+                state.bands,
+                Window(rest.start_ns, view.column_ns, view.columns - kept),
+                until_ns,
+                before.rows[number].words[:kept] if before is not None and kept else [],
+            )
+            for number, curve in enumerate(device.curves)
+        ],
+    )
 
 
-def _slots(drawing: Plot, column: int, count: int) -> list[str]:
-    """Roles of one column from the bottom up, in ``count`` slots."""
-    slots = ["text"] * count
-    for values, role in (
-        (drawing.used, "used"),
-        (drawing.reserved, "cached"),
-        (drawing.allocated, "swing"),
-    ):
-        value = values[column]
-        if value is not None:
-            _fill(slots, value[1], drawing.top_bytes, role)
-    value = drawing.allocated[column]
-    if value is not None:
-        _fill(slots, value[0], drawing.top_bytes, "allocated")
-    return slots
+def _band_row(
+    curve: Curve, all_bands: Sequence[Band], rest: Window, until_ns: int, known: list[str]
+) -> BandRow:
+    mine = [
+        band
+        for band in all_bands
+        if band.pid == curve.pid and (band.until_ns is None or band.until_ns >= rest.start_ns)
+    ]
+    name = present.rank_name(curve.rank, curve.pid)
+    words = [*known, *bands.words(mine, rest, until_ns)]
+    return BandRow(name if len(name) < GUTTER else str(curve.pid), words)
 
 
-def _fill(slots: list[str], size: int, top: int, role: str) -> None:
-    filled = min(len(slots), round(max(0, size) * len(slots) / top))
-    if size > 0 and filled == 0:
-        filled = 1
-    slots[:filled] = [role] * filled
+def draw(
+    drawing: Plot, state: RunState, rows: int, *, style: str, live: bool, known: strokes.Rows
+) -> list[Line]:
+    """``rows`` rows: the plot, phases below it as far as there is room, the axis as the last one.
 
-
-def draw(drawing: Plot, state: RunState, rows: int, *, textured: bool) -> list[Line]:
-    """``rows`` rows of plot with the axis below them as the last one.
-
-    ``textured`` draws whole cells in the textures of the terms, for terminals without
-    colour; otherwise cells are split in eighths by colour.
+    ``known`` is of the charts that were drawn before.
     """
-    height = max(1, rows - 1)
-    grid: list[list[Span]] = [[] for _ in range(height)]
-    for column in range(drawing.view.columns):
-        if column >= drawing.until:
-            cells = [Span(" ")] * height
-        elif all(v[column] is None for v in (drawing.used, drawing.reserved, drawing.allocated)):
-            cells = [Span("┄", "dim"), *[Span(" ")] * (height - 1)]
-        else:
-            slots = _slots(drawing, column, height * 8)
-            cells = [_cell(slots[r * 8 : r * 8 + 8], textured) for r in range(height)]
-        for row, cell in enumerate(cells):
-            grid[row].append(cell)
-    lines = []
+    shown = drawing.rows[: max(0, rows - 1 - _LEAST_ROWS)]
+    shown = [row for row in shown if any(row.words)]
+    height = max(1, rows - 1 - len(shown))
+    braille = style == "braille"
+    columns = strokes.braille(drawing, height) if braille else strokes.blocks(drawing, height, style)
+    strokes.say(columns, min(drawing.unread, drawing.until), "still being read")
+    if drawing.cursor is not None:
+        strokes.cross(columns, drawing.cursor)
+    grid = known.joined(columns, max(drawing.until, (drawing.cursor or 0) + 1))
+    if height > 1:
+        top = [column[-1] for column in columns]
+        strokes.limit(top, drawing.until)
+        grid[-1] = strokes.runs(top)
+    lines: list[Line] = []
     for row in reversed(range(height)):
-        label = _label(row, height, drawing.top_bytes)
-        lines.append((Span(f"{label} ", "dim"), *_runs(grid[row])))
-    lines.append(_axis(drawing, state))
+        label = "0".rjust(GUTTER - 2) + "└" if shown and not row else _label(row, height, drawing.top_bytes)
+        lines.append((Span(f"{label} ", "dim"), *grid[row]))
+    for each in shown:
+        words = bands.row(each.words, textured=style == "texture")
+        lines.append((Span(f"{right(each.label, GUTTER - 1)} ", "dim"), *words))
+    named = axis(drawing.view, drawing.until, drawing.marks, drawing.cursor, state.facts, live=live)
+    zero = " " * GUTTER if shown else "0".rjust(GUTTER - 2) + "└ "
+    lines.append((Span(zero, "dim"), *named))
     return lines[-rows:]
 
 
 def _label(row: int, height: int, top: int) -> str:
-    """The axis label of a row, for the level of its upper edge: at the top, and in the middle."""
-    if row == height - 1:
-        return right(units.format_gib(top, precision=1), _GUTTER - 2) + "┤"
-    if height >= 4 and row == (height + 1) // 2 - 1:
-        return right(units.format_gib(round(top * (row + 1) / height), precision=1), _GUTTER - 2) + "┤"
-    return " " * (_GUTTER - 2) + "│"
+    """The axis label of a row: of even parts of the scale, the one that lies in it, up to its upper edge."""
+    parts = 1 if height < 4 else 2 if height < 12 else 4
+    for part in range(1, parts + 1):
+        if row + 1 == -(-height * part // parts):
+            return right(units.format_gib(round(top * part / parts), precision=1), GUTTER - 2) + "┤"
+    return " " * (GUTTER - 2) + "│"
 
 
-def _cell(slots: list[str], textured: bool) -> Span:
-    bottom, top = slots[0], slots[7]
-    if textured:
-        # The fuller half decides; what is thin still shows where nothing else does.
-        role = max(dict.fromkeys(slots), key=slots.count)
-        role = "allocated" if role == "swing" else role
-        return Span(" " if role == "text" else TEXTURE[role], role)
-    if bottom == top:
-        return Span(" ") if bottom == "text" else Span("█", bottom)
-    split = next(i for i, role in enumerate(slots) if role != bottom)
-    if slots[split] != top:
-        # Three levels meet in one cell: the middle one goes to whichever neighbour leaves it visible.
-        bottom, split = (slots[split], slots.index(top)) if split < 3 else (bottom, split)
-    return Span(EIGHTHS[split], bottom if top == "text" else f"{bottom}/{top}")
-
-
-def _runs(cells: Sequence[Span]) -> list[Span]:
-    """Neighbours of one role joined."""
-    runs: list[Span] = []
-    for cell in cells:
-        if runs and runs[-1].role == cell.role:
-            runs[-1] = Span(runs[-1].text + cell.text, cell.role)
-        else:
-            runs.append(cell)
-    return runs
-
-
-def _axis(drawing: Plot, state: RunState) -> Line:
-    """Zero, ticks with their time of day, and marks of events."""
-    view = drawing.view
-    seconds = view.column_ns < 60 * SECOND_NS
-    size = 8 if seconds else 5
-    every = -(-(size + 6) // 5) * 5
-    cells = [Span("─", "rule")] * view.columns
-    marks = {column: role for column, role in drawing.marks.items() if 0 <= column < view.columns}
-    for column in range(0, view.columns - size, every):
-        moment = present.wall_clock(state.facts, view.start_ns + column * view.column_ns, seconds=seconds)
-        cells[column] = Span("┴", "rule")
-        if not marks.keys() & set(range(column + 1, column + 1 + size)):
-            cells[column + 1 : column + 1 + size] = [Span(char, "dim") for char in moment]
-    for column, role in marks.items():
-        cells[column] = Span("▲", role)
-    return (Span("0".rjust(_GUTTER - 2) + "└ ", "dim"), *_runs(cells))
-
-
-def legend(device: DeviceState) -> Line:
-    """What the levels are, with the glyphs in which they are drawn."""
+def legend(device: DeviceState, *, swing: bool = False) -> Line:
+    """What the levels are, with the glyphs in which they are drawn; ``swing``: as blocks in colour."""
     spans: list[Span] = []
     for name, role in reversed(LEVELS):
         several = "Σ " if role != "used" and len(device.curves) > 1 else ""
         spans += [Span(TEXTURE[role], role), Span(f" {several}{name}  ", "dim")]
+        if swing and role == "allocated":
+            spans += [Span(TEXTURE[role], "swing"), Span(" its highs  ", "dim")]
     total, _ = present.device_total(device)
-    spans.append(Span("GiB, no total known" if total is None else "GiB, top is total", "dim"))
+    spans.append(Span("GiB, no total known" if total is None else "GiB", "dim"))
     return tuple(spans)
 
 
-def span_name(span_s: int) -> str:
-    """``last 5 min`` or ``whole run``."""
-    return (
-        f"last {units.format_seconds(span_s).replace(' 0 s', '').replace(' 00 min', '')}"
-        if span_s
-        else "whole run"
-    )
+def readout(device: DeviceState, state: RunState, t_ns: int, *, names: bool) -> Line:
+    """The levels at one moment, as exactly as they are kept, and what the rank was doing."""
+    spans: list[Span] = []
+    for name, role in reversed(LEVELS):
+        if role == "used":
+            values = [less(curves.at(device.driver_used, t_ns), driver_share_bytes(device))]
+        else:
+            values = [curves.at(getattr(curve, name), t_ns) for curve in device.curves]
+        figure = _figure(values)
+        spans += [Span(f" {TEXTURE[role]}", role), Span(f" {name}" if names else "", "dim")]
+        spans.append(Span(f" {figure}", "missing" if figure == "—" else "strong"))
+    spans.append(Span(" GiB ", "dim"))
+    pids = {curve.pid for curve in device.curves}
+    for rank in state.ranks:
+        if rank.pid in pids:
+            phase = " › ".join(clean(span.phase) for span in rank.spans)
+            step = "" if rank.step is None else f"step {rank.step}"
+            spans.append(Span(" " + ", ".join(word for word in (phase, step) if word), "phase"))
+            break
+    return tuple(spans)
+
+
+def _figure(values: Sequence[Column | None]) -> str:
+    """One figure; a range where the moment lies in a folded point of one curve."""
+    if not values or any(value is None for value in values):
+        return "—"
+    known = [value for value in values if value is not None]
+    if len(known) == 1 and known[0][0] != known[0][1]:
+        return f"{units.format_gib(known[0][0])}…{units.format_gib(known[0][1])}"
+    return units.format_gib(sum(value[2] for value in known))
+
+
+class Sheet:
+    """One chart that is drawn again and again: what cannot have changed is not made anew."""
+
+    def __init__(self) -> None:
+        self._before: Plot | None = None
+        self._rows = strokes.Rows()
+
+    def draw(
+        self,
+        device: DeviceState,
+        state: RunState,
+        cells: int,
+        rows: int,
+        *,
+        timeline: Timeline,
+        style: str = "block",
+        latest: RunState | None = None,
+    ) -> list[Line]:
+        """The whole panel in exactly ``rows`` lines of ``cells`` cells: title, plot, phases, axis.
+
+        ``state`` is the picture at the cursor, ``latest`` that of now where it is another one.
+        """
+        if rows <= 0 or cells <= 0:
+            return []
+        view = timeline.window(cells - GUTTER)
+        card = present.device_title(device) if cells >= 110 else f"GPU {device.index}"
+        cursor_ns = timeline.cursor_ns
+        if cursor_ns is None:
+            young = timeline.latest_ns - timeline.started_ns < timeline.span_s * SECOND_NS
+            name = f" {card}  {span_name(0 if young else timeline.span_s)} "
+            key = () if cells < 78 else (Span(" "), *legend(device, swing=style == "block" and cells >= 100))
+        else:
+            shown = length(timeline.span_s) if timeline.span_s else span_name(0)
+            name = f" {card}  {shown} " if cells >= 100 else f" GPU {device.index} "
+            key = readout(device, state, cursor_ns, names=cells >= 100)
+        title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
+        if rows == 1 or cells < GUTTER + 4:
+            return [fit(title, cells), *[fit((), cells)] * (rows - 1)]
+        drawing = plot(
+            device,
+            state,
+            view,
+            until_ns=timeline.until_ns,
+            cursor_ns=cursor_ns,
+            style=style,
+            latest=latest or state,
+            before=self._before,
+        )
+        self._before = drawing
+        live = cursor_ns is None and state.facts.ended_ns is None
+        body = draw(drawing, state, rows - 1, style=style, live=live, known=self._rows)
+        return [fit(line, cells) for line in (title, *body)]
 
 
 def chart(
-    device: DeviceState, state: RunState, cells: int, rows: int, *, span_s: int, textured: bool = False
+    device: DeviceState,
+    state: RunState,
+    cells: int,
+    rows: int,
+    *,
+    timeline: Timeline,
+    style: str = "block",
 ) -> list[Line]:
-    """The whole panel in exactly ``rows`` lines of ``cells`` cells: title with legend, plot, axis."""
-    if rows <= 0 or cells <= 0:
-        return []
-    card = present.device_title(device) if cells >= 110 else f"GPU {device.index}"
-    young = state.now_ns - state.facts.started_ns < span_s * SECOND_NS
-    name = f" {card}  {span_name(0 if young else span_s)} "
-    key = () if cells < 78 else (Span(" "), *legend(device))
-    title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
-    if rows == 1 or cells < _GUTTER + 4:
-        return [fit(title, cells), *[fit((), cells)] * (rows - 1)]
-    body = draw(plot(device, state, cells, span_s), state, rows - 1, textured=textured)
-    return [fit(line, cells) for line in (title, *body)]
+    """One chart, drawn once."""
+    return Sheet().draw(device, state, cells, rows, timeline=timeline, style=style)

@@ -3,14 +3,15 @@
 Owns their order and words; refuses widths and colours, as ``present`` does.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from gpumem_tui import units
-from gpumem_tui.analysis.state import Life, ProcessRow, RankState, RunState
+from gpumem_tui.analysis.rankstate import Levels, Life, RankState
+from gpumem_tui.analysis.state import DeviceState, ProcessRow, RunState
 from gpumem_tui.views import present
-from gpumem_tui.views.text import clean
+from gpumem_tui.views.text import brief_command, clean
 
 LONG_NS = 10_000_000_000
 """A phase open for longer than this is shown with how long."""
@@ -21,29 +22,36 @@ class RankView(msgspec.Struct, frozen=True):
 
     title: str
     where: str
-    """The GPUs that it holds."""
+    """The GPUs that it holds: ``0-2,5``."""
     step: str
     phase: str
     allocated_bytes: int | None
+    """On all of its GPUs; of the readings that the ledgers show, so that both agree."""
     reserved_bytes: int | None
     note: str
     role: str
     pid: int
     speed: str
+    several: bool
+    """Whether the figures are of more than one GPU."""
 
 
 def rank_rows(state: RunState) -> list[RankView]:
     """Every process of the workload that speaks, by rank."""
-    indices = {device.uuid: device.index for device in state.devices if device.uuid is not None}
+    devices = {device.uuid: device for device in state.devices if device.uuid is not None}
     order = sorted(state.ranks, key=lambda r: (r.rank is None, r.rank or 0, r.pid))
-    return [_rank_row(rank, indices, state.now_ns) for rank in order]
+    return [_rank_row(rank, devices, state.now_ns) for rank in order]
 
 
-def _rank_row(rank: RankState, indices: dict[str, int], now_ns: int) -> RankView:
-    places = []
+def _rank_row(rank: RankState, devices: dict[str, DeviceState], now_ns: int) -> RankView:
+    known, unknown, figures = [], [], []
     for level in rank.levels:
-        index = None if level.uuid is None else indices.get(level.uuid)
-        places.append(f"cuda:{level.ordinal}" if index is None else str(index))
+        device = None if level.uuid is None else devices.get(level.uuid)
+        if device is None:
+            unknown.append(f"cuda:{level.ordinal}")
+        else:
+            known.append(device.index)
+        figures.append(_figures(level, device, rank.pid))
     phase = " › ".join(span_name(span.phase, span.name) for span in rank.spans)
     if rank.spans and rank.life is Life.RUNNING and now_ns - rank.spans[-1].since_ns > LONG_NS:
         phase += f", {present.coarse(now_ns - rank.spans[-1].since_ns)}"
@@ -59,16 +67,37 @@ def _rank_row(rank: RankState, indices: dict[str, int], now_ns: int) -> RankView
         notes.append("1 allocation retry" if retries == 1 else f"{retries} allocation retries")
     return RankView(
         title=present.rank_name(rank.rank, rank.pid),
-        where=",".join(places),
+        where=",".join([*_ranges(known), *unknown]),
         step="" if rank.step is None else f"step {rank.step}",
         phase=phase,
-        allocated_bytes=_total(level.allocated_bytes for level in rank.levels),
-        reserved_bytes=_total(level.reserved_bytes for level in rank.levels),
+        allocated_bytes=_total(allocated for allocated, _ in figures),
+        reserved_bytes=_total(reserved for _, reserved in figures),
         note="; ".join(notes),
         role=present.life_role(rank.life),
         pid=rank.pid,
         speed="" if rank.steps_per_second is None else f"{rank.steps_per_second:.3g}/s",
+        several=len(rank.levels) > 1,
     )
+
+
+def _figures(level: Levels, device: DeviceState | None, pid: int) -> tuple[int | None, int | None]:
+    """(allocated, reserved) as the device's ledger shows them; else as the rank said last."""
+    shares = () if device is None else device.ledger.ranks
+    for share in shares:
+        if share.pid == pid and share.allocated.bytes is not None and share.reserved.bytes is not None:
+            return share.allocated.bytes, share.reserved.bytes
+    return level.allocated_bytes, level.reserved_bytes
+
+
+def _ranges(indices: Iterable[int]) -> list[str]:
+    """``0-2`` and ``5`` for 0, 1, 2 and 5."""
+    runs: list[list[int]] = []
+    for index in sorted(set(indices)):
+        if runs and index == runs[-1][-1] + 1:
+            runs[-1].append(index)
+        else:
+            runs.append([index])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
 
 
 def span_name(phase: str, name: str) -> str:
@@ -98,10 +127,25 @@ class ProcessView(msgspec.Struct, frozen=True):
     ours: bool
 
 
-def process_rows(state: RunState) -> list[ProcessView]:
-    """Who holds the cards: by device, ours first, then by size."""
-    order = sorted(state.processes, key=lambda p: (p.device, not p.ours, -(p.used_bytes or 0), p.pid))
-    return [_process_row(process) for process in order]
+ORDERS = ("card", "size", "growth", "newest")
+"""How processes may be ordered; the first is the usual way. A missing figure comes last."""
+
+
+_FIRST: dict[str, Callable[[ProcessRow], int]] = {
+    "card": lambda _: 0,
+    "size": lambda p: -(p.used_bytes or 0),
+    "growth": lambda p: -(p.growth_bytes or 0),
+    "newest": lambda p: -p.since_ns,
+}
+
+
+def process_rows(state: RunState, order: str = ORDERS[0]) -> list[ProcessView]:
+    """Who holds the cards: by device, ours first, then by size; or over all devices in another order."""
+    first = _FIRST[order]
+    listed = sorted(
+        state.processes, key=lambda p: (first(p), p.device, not p.ours, -(p.used_bytes or 0), p.pid)
+    )
+    return [_process_row(process) for process in listed]
 
 
 def _process_row(process: ProcessRow) -> ProcessView:
@@ -109,9 +153,11 @@ def _process_row(process: ProcessRow) -> ProcessView:
     if process.growth_bytes:
         sign = "+" if process.growth_bytes > 0 else ""
         growth = f"{sign}{units.format_bytes(process.growth_bytes)}/min"
-    command = clean(process.command or process.name)
+    command = brief_command(process.command or process.name)
     if not process.visible:
         command = "not visible from here (another container or pid namespace)"
+        if process.rank is not None and process.identified_by is not None:
+            command = f"recognised by {process.identified_by}; its pid here is another"
     who = present.rank_name(process.rank, process.pid) if process.ours and process.rank is not None else ""
     return ProcessView(
         device=process.device,

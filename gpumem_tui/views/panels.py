@@ -7,9 +7,10 @@ rows and columns; refuses wording (``present``) and colours (palettes).
 from collections.abc import Sequence
 
 from gpumem_tui import units
-from gpumem_tui.analysis.state import DeviceState, RunState
+from gpumem_tui.analysis.state import DeviceState, Event, RunState
 from gpumem_tui.views import holders, present
 from gpumem_tui.views.bar import bar
+from gpumem_tui.views.prose import brief
 from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, line_width, right, width
 
 FULL, COMPACT = "full", "compact"
@@ -17,15 +18,19 @@ FULL, COMPACT = "full", "compact"
 _FIGURE = 7
 """Cells of a figure in GiB with two decimals, and a space before it."""
 
-_SHORT = dict(zip(TERMS, ("alloc", "cache", "outs", "other", "driv", "unatt", "free"), strict=True))
+SAME_NS = 1_000_000_000
+"""Events that say the same and are no further apart are told once."""
+
+_SHORT = dict(zip(TERMS, ("alloc", "cached", "outs.", "others", "driver", "unatt.", "free"), strict=True))
 _LONG = dict(zip(TERMS, ("alloc", "cached", "outside", "others", "driver", "unattr", "free"), strict=True))
 _SHORT["opaque"] = _LONG["opaque"] = "used"
 
 
-def rule(title: str, cells: int, remark: str = "", *, focused: bool = False) -> Line:
-    """A heading: its title in a thin line, a remark at its right end."""
+def rule(title: str, cells: int, remark: str = "", *, focused: bool = False, key: Line = ()) -> Line:
+    """A heading: its title and perhaps a key in a thin line, a remark at its right end."""
     mark = "▸ " if focused else "──"
-    start = (Span(mark, "focus" if focused else "rule"), Span(f" {title} ", "title"))
+    named = (Span(f" {title} ", "title"), *((*key, Span(" ")) if key else ()))
+    start = (Span(mark, "focus" if focused else "rule"), *named)
     end = (Span(f" {remark} ", "dim"), Span("──", "rule")) if remark else ()
     return ends(start, end, cells, "─")
 
@@ -36,12 +41,14 @@ def header(state: RunState, cells: int, *, moment: bool = False) -> Line:
     With ``moment``, an ended run's ledgers say of when they are, where there is room.
     """
     facts = state.facts
-    start = _run(state)
     word = present.badge(facts)
+    room = cells - (width(word) + 3 if word else 0)
+    start = _run(state, room)
+    where = f"  on {clean(facts.host)}"
     if moment and moment_fits(state, cells):
         start.append(Span(f"  {present.moment_sentence(facts)}", "remark"))
-    elif facts.host:
-        start.append(Span(f"  on {clean(facts.host)}", "dim"))
+    elif facts.host and line_width(tuple(start)) + width(where) <= room:
+        start.append(Span(where, "dim"))
     if not word:
         return (
             ends(start, (Span(clean(" ".join(facts.command)) + " ", "dim"),), cells)
@@ -55,22 +62,33 @@ def moment_fits(state: RunState, cells: int) -> bool:
     """Whether the header has room for the moment that an ended run's ledgers show, and there is one."""
     told = present.moment_sentence(state.facts)
     badge = present.badge(state.facts)
-    return bool(told) and line_width(tuple(_run(state))) + width(f"  {told}   {badge} ") <= cells
+    return bool(told) and line_width(tuple(_run(state, cells))) + width(f"  {told}   {badge} ") <= cells
 
 
-def _run(state: RunState) -> list[Span]:
+def _run(state: RunState, cells: int) -> list[Span]:
+    """Name and state of a run; how long it took gives way where there is no room."""
     facts = state.facts
     role = "failure" if facts.exit_code not in (None, 0) else present.life_role(facts.life)
-    return [Span(f" {clean(facts.run)}", "strong"), Span("  "), Span(present.run_sentence(state), role)]
+    name, sentence = f" {clean(facts.run)}", present.run_sentence(state)
+    if width(name) + 2 + width(sentence) > cells:
+        sentence = sentence.rpartition(", ")[0] or sentence
+    return [Span(name, "strong"), Span("  "), Span(sentence, role)]
 
 
-def devices_full(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
+def devices_full(
+    state: RunState, cells: int, selected: int | None = None, *, airy: bool = False
+) -> list[list[Line]]:
     """Every device as a block of lines: title, bar, terms, remarks."""
-    return [device_block(device, state, cells, device.index == selected) for device in state.devices]
+    return [device_block(each, state, cells, each.index == selected, airy=airy) for each in state.devices]
 
 
-def device_block(device: DeviceState, state: RunState, cells: int, selected: bool = False) -> list[Line]:
-    """One device: title with usage, the ledger bar, its terms and what must be known about them."""
+def device_block(
+    device: DeviceState, state: RunState, cells: int, selected: bool = False, *, airy: bool = False
+) -> list[Line]:
+    """One device: title with usage, the ledger bar, its terms and what must be known about them.
+
+    ``airy``: with a blank row below the bar, that it does not touch the textures of its terms.
+    """
     terms = present.device_terms(device, state)
     usage = present.device_usage(device)
     mark = Span("▸ ", "focus") if selected else Span("──", "rule")
@@ -83,29 +101,56 @@ def device_block(device: DeviceState, state: RunState, cells: int, selected: boo
     total, _ = present.device_total(device)
     figures = [(term.key, term.bytes) for term in terms]
     lines = [title, fit((Span(" "), *bar(figures, total, cells - 2)), cells)]
+    lines += [fit((), cells)] * airy
     lines += term_rows(terms, cells)
     lines += [
-        fit((Span(f"   {remark}", "remark"),), cells) for remark in present.device_remarks(device, state)
+        fit((Span(f"   {remark}", "remark"),), cells)
+        for remark in present.device_remarks(device, state, skew=False)
     ]
     return lines
 
 
+FULL_SHARE = 0.95
+"""Of a card, from which on a word about it is a warning."""
+
+
+def fullest(devices: Sequence[DeviceState]) -> Span:
+    """How full the fullest of some devices is: ``at most 62 % used``; of those whose figures are known."""
+    known = []
+    for device in devices:
+        total, _ = present.device_total(device)
+        used = device.ledger.device_used.bytes
+        if used is not None and total:
+            known.append((used / total, used, total))
+    if not known:
+        return Span("")
+    share, used, total = max(known)
+    role = "warning" if share >= FULL_SHARE else "dim"
+    return Span(f"at most {units.format_share(used, total)} used", role)
+
+
 def term_rows(terms: Sequence[present.TermView], cells: int) -> list[Line]:
     """Glyph, name and figure of every term, in aligned columns: all in one row, or fewer."""
-    for per_row in (len(terms), 4, 3, 2, 1):
+    for per_row in (len(terms), *(number for number in (4, 3, 2, 1) if number < len(terms))):
         names = [max(len(term.label) for term in terms[column::per_row]) for column in range(per_row)]
-        if sum(names) + per_row * (_FIGURE + 4) <= cells:
+        unit = width(" GiB") if len(terms) % per_row == 0 else 0  # else it has the room of a term
+        if sum(names) + per_row * (_FIGURE + 4) + unit <= cells:
             break
     rows = []
     for start in range(0, len(terms), per_row):
         row: list[Span] = []
         for term, name in zip(terms[start : start + per_row], names, strict=False):
-            row += [Span(" "), Span(TEXTURE[term.key], term.key), Span(f" {left(term.label, name)}", "dim")]
-            row += [Span(right(term.figure, _FIGURE), _figure_role(term)), Span(" ")]
+            there = "rule" if term.bytes == 0 else term.key  # what is not there does not catch the eye
+            row += [Span(" "), Span(TEXTURE[term.key], there), Span(f" {left(term.label, name)}", "dim")]
+            row += [Span(right(_figure(term), _FIGURE), _figure_role(term)), Span(" ")]
         if start + per_row >= len(terms):
             row.append(Span(" GiB", "dim"))
         rows.append(fit(row, cells))
     return rows
+
+
+def _figure(term: present.TermView) -> str:
+    return f"≈{term.figure}" if term.rough and term.bytes is not None else term.figure
 
 
 def _figure_role(term: present.TermView) -> str:
@@ -116,16 +161,26 @@ def _figure_role(term: present.TermView) -> str:
     return "text" if term.bytes else "dim"
 
 
+_LEAST_BAR = 8
+"""Cells that a bar needs to say anything."""
+
+_GIVE_WAY = ("unattributed", "driver", "outside", "others", "cached")
+"""Columns of the table that a narrow terminal has no room for, the first to go first."""
+
+
 def devices_compact(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
     """Devices as a table of one row each, with a head that names the terms by glyph."""
-    column = 7 if cells < 100 else 9
+    column = 8 if cells < 100 else 9
     names = _SHORT if cells < 100 else _LONG
-    keys = _keys(state)
+    keys = [*_keys(state)]
+    for key in _GIVE_WAY:
+        if 5 + column * len(keys) <= cells:
+            break
+        keys = [each for each in keys if each != key]
     numbers = column * len(keys)
     room = cells - numbers - 5
-    head = [Span(" GPU" if room >= 8 else " GP", "dim")]
-    head.append(Span(" " * max(0, room), "dim"))
-    head.append(Span(" ", "dim"))
+    room = room if room >= _LEAST_BAR else 0
+    head = [Span(" GPU ", "dim"), Span(left("GiB" if room else "", room), "dim")]
     for key in keys:
         name = names[key]
         head += [Span(" " * (column - 1 - len(name))), Span(TEXTURE[key], key), Span(name, "dim")]
@@ -156,15 +211,19 @@ def _compact_row(
         Span("▸" if device.index == selected else " ", "focus"),
         Span(right(str(device.index), 3) + " ", "title"),
     ]
-    if room > 0:
+    if room:
         spans += bar([(term.key, term.bytes) for term in terms], total, room)
     by_key = {term.key: term for term in terms}
     for key in keys:
         if key in by_key:
-            spans.append(Span(right(by_key[key].figure, column), _figure_role(by_key[key])))
+            spans.append(Span(right(_figure(by_key[key]), column), _figure_role(by_key[key])))
         else:
             spans.append(Span(" " * column))
     return fit(spans, cells)
+
+
+RANK_FIGURES = 60
+"""Cells from which on a rank's line has its allocated and reserved."""
 
 
 def rank_lines(state: RunState, cells: int) -> list[Line]:
@@ -177,6 +236,7 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
     step = max(len(row.step) for row in rows)
     speed = max(len(row.speed) for row in rows)
     where = max(len(row.where) for row in rows)
+    several = any(row.several for row in rows)
     lines = []
     for row in rows:
         spans = [
@@ -187,9 +247,11 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
             spans.append(Span(f"{left(row.step, step)}  "))
         if speed and cells >= 100:
             spans.append(Span(f"{right(row.speed, speed)}  ", "dim"))
-        if cells >= 60:
+        if cells >= RANK_FIGURES:
             figures = f"{units.format_gib(row.allocated_bytes)} of {units.format_gib(row.reserved_bytes)}"
             spans.append(Span(f"{right(figures, 14)} GiB  ", "text"))
+            if several:
+                spans.append(Span("in all  " if row.several else "        ", "dim"))
         spans.append(Span(row.phase, row.role if row.role != "text" else "phase"))
         if row.note:
             spans.append(
@@ -199,31 +261,37 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
     return lines
 
 
-def process_lines(state: RunState, cells: int) -> list[Line]:
+def process_lines(state: RunState, cells: int, order: str = holders.ORDERS[0]) -> list[Line]:
     """One line for each process on a card: ours by rank, everybody else by user."""
-    rows = holders.process_rows(state)
+    rows = holders.process_rows(state, order)
     if not rows:
         why = state.driver_reason.value if state.driver_reason is not None else "none that the driver names"
         return [fit((Span(f"   {why}", "dim"),), cells)]
     who = min(12, max(len(row.who) for row in rows))
+    device = max(2, *(len(str(row.device)) for row in rows))
     pid = max(len(str(row.pid)) for row in rows)
+    growth = min(14, max(len(row.growth) for row in rows)) if cells >= 62 else 0
     lines = []
     for row in rows:
         figure = f"{right(units.format_gib(row.used_bytes), 6)} GiB" if not row.why else f"— ({row.why})"
         lines.append(
             fit(
                 (
-                    Span(f"   GPU {left(str(row.device), 2)} ", "text"),
+                    Span(f"   GPU {left(str(row.device), device)} ", "text"),
                     Span(f"{left(row.who, who)}  ", "strong" if row.ours else "others"),
                     Span(f"{right(str(row.pid), pid)}  ", "dim"),
                     Span(f"{left(figure, 10)}  ", "missing" if row.why else "text"),
-                    Span(f"{left(row.growth, 14)}  " if cells >= 62 else "", "warning"),
+                    Span(f"{left(row.growth, growth)}  " if growth else "", "warning"),
                     Span(row.command, "dim"),
                 ),
                 cells,
             )
         )
     return lines
+
+
+_LEAST_WORDS = 20
+"""Cells that are left to what happened, before how often."""
 
 
 def event_lines(state: RunState, cells: int, *, moment: bool = True) -> list[Line]:
@@ -235,11 +303,33 @@ def event_lines(state: RunState, cells: int, *, moment: bool = True) -> list[Lin
     told = present.moment_sentence(state.facts) if moment else ""
     if told:
         lines.append(fit((Span(f"   {told}", "remark"),), cells))
-    for event in reversed(state.events):
+    for event, times in _told_once(tuple(reversed(state.events))):
         at = present.wall_clock(state.facts, event.t_ns)
+        after = f"  {times} ×" if times > 1 else ""
+        after += f"  and {event.more:,} more soon after" if event.more else ""
+        sentence = present.event_sentence(event)
+        room = cells - width(f"   {at}  ") - width(after)
         spans = (
             Span(f"   {at}  ", "dim"),
-            Span(present.event_sentence(event), present.event_role(event)),
+            Span(brief(sentence, room) if room > _LEAST_WORDS else sentence, present.event_role(event)),
+            Span(after, "dim"),
         )
         lines.append(fit(spans, cells))
+    if state.earlier_events:
+        earlier = f"   {state.earlier_events:,} earlier: go back in time (←, E)"
+        lines.append(fit((Span(earlier, "dim"),), cells))
     return lines or [fit((Span("   nothing yet", "dim"),), cells)]
+
+
+def _told_once(events: Sequence[Event]) -> list[tuple[Event, int]]:
+    """Neighbours that say the same within a second, once each, with how often."""
+    told: list[tuple[Event, int]] = []
+    for event in events:
+        if told:
+            last, times = told[-1]
+            same = present.event_sentence(event) == present.event_sentence(last) and not event.more
+            if same and abs(last.t_ns - event.t_ns) < SAME_NS and event.severity is last.severity:
+                told[-1] = (last, times + 1)
+                continue
+        told.append((event, 1))
+    return told

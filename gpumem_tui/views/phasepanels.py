@@ -11,13 +11,15 @@ from gpumem_tui.analysis.state import RunState
 from gpumem_tui.views import phases
 from gpumem_tui.views.bar import bar
 from gpumem_tui.views.panels import term_rows
-from gpumem_tui.views.phases import PhaseView
+from gpumem_tui.views.phases import PhaseView, SpreadView
 from gpumem_tui.views.text import Line, Span, fit, left, right, width
 
 _FIGURE = 6
 """Least cells of a figure's column, so that the table does not move as figures grow."""
 
 _SHORT = {"allocated": "alloc", "reserved": "resv"}
+
+_COUNTERS = ("allocated", "reserved")
 
 _PHASE = 16
 _NAME = 24
@@ -51,12 +53,13 @@ COLUMNS = (
     Column("peak_reserved", "peak", "strong", "reserved", "reserved peak"),
     Column("end_reserved", "end", "text", "reserved", "reserved end"),
     Column("median", "median", "text", told="median"),
+    Column("growth", "growth", "warning", told="growth"),
     Column("errors", "err", "failure", told="errors"),
 )
 
 _DROPPED = (
     "name", "start_allocated", "start_reserved", "end_reserved", "median", "end_allocated",
-    "device", "count", "rank", "peak_reserved", "errors",
+    "device", "count", "rank", "growth", "peak_reserved", "errors",
 )  # fmt: skip
 """What gives way in a narrow terminal, in this order."""
 
@@ -70,9 +73,9 @@ class Table(NamedTuple):
     """What found no room; empty if everything did."""
 
 
-def phase_table(state: RunState, cells: int) -> Table:
-    """Finished spans by rank, phase and device; columns give way until it fits."""
-    views = phases.phase_views(state)
+def phase_table(state: RunState, cells: int, order: str = phases.ORDERS[0]) -> Table:
+    """Finished spans by rank, phase and device, or in another order; columns give way until it fits."""
+    views = phases.phase_views(state, order)
     if not views:
         return Table([], [fit((Span("   no phase has ended yet", "dim"),), cells)], "")
     kept, dropped = fitted_columns(views, cells)
@@ -86,12 +89,28 @@ def phase_table(state: RunState, cells: int) -> Table:
     return Table([fit(_groups(kept, widths), cells), fit(heads, cells)], rows, ", ".join(dropped))
 
 
+def whole_width(state: RunState) -> int:
+    """Cells of the phase table, and of the ranks compared, with everything in them."""
+    views, compared = phases.phase_views(state), phases.spread_views(state)
+    table = sum(1 + _column_width(column, views) for column in _told_of(views)) if views else 0
+    return max(table, 7 + _spread_label(compared) + 2 * _spread_column(compared) if compared else 0)
+
+
+def _told_of(views: Sequence[PhaseView]) -> list[Column]:
+    """The columns that have something to tell."""
+    return [
+        c
+        for c in COLUMNS
+        if c.key not in ("errors", "name", "growth") or any(getattr(v, c.key) for v in views)
+    ]
+
+
 def fitted_columns(views: Sequence[PhaseView], cells: int) -> tuple[list[Column], list[str]]:
     """The columns that fit, and the names of those that do not.
 
     An empty column is not shown at all; of a single process, which it is gives way first.
     """
-    kept = [c for c in COLUMNS if c.key not in ("errors", "name") or any(getattr(v, c.key) for v in views)]
+    kept = _told_of(views)
     order = list(_DROPPED)
     if _names_tell_apart(views):
         order.insert(order.index("device"), order.pop(order.index("name")))
@@ -121,7 +140,7 @@ def _column_width(column: Column, views: Sequence[PhaseView]) -> int:
 
 
 def _aligned(column: Column, text: str, size: int) -> str:
-    numeric = bool(column.group) or column.key in ("count", "median", "errors")
+    numeric = bool(column.group) or column.key in ("count", "median", "errors", "growth")
     return right(text, size) if numeric else left(text, size)
 
 
@@ -157,6 +176,42 @@ def _row(view: PhaseView, kept: Sequence[Column], widths: Sequence[int]) -> Line
     return tuple(spans)
 
 
+def spread_lines(state: RunState, cells: int) -> list[Line]:
+    """The ranks compared: a line for each phase that several have finished; reserved where there is room."""
+    views = phases.spread_views(state)
+    if not views:
+        return []
+    label, one = _spread_label(views), _spread_column(views)
+    counters = list(_COUNTERS)
+    if 1 + label + 6 + 2 * one > cells:
+        counters.pop()
+    head = [Span(" " * (1 + label + 6))]
+    below = [Span(" " * (1 + label + 6))]
+    for counter in counters:
+        head.append(Span(left(f"peak {counter} GiB", one), "dim"))
+        below += [Span(left(f"{right(word, _FIGURE)} rank", one // 2), "dim") for word in ("most", "least")]
+    lines = [fit(head, cells), fit(below, cells)]
+    for view in views:
+        spans = [Span(f" {left(view.phase, label)} ", "phase"), Span(left(view.kind, 5), "dim")]
+        for counter in counters:
+            for word in ("most", "least"):
+                figure, who = getattr(view, f"{word}_{counter}"), getattr(view, f"{word}_{counter}_by")
+                spans.append(Span(right(figure, _FIGURE), "strong" if word == "most" else "text"))
+                spans.append(Span(left(f" {who}", one // 2 - _FIGURE), "dim"))
+        lines.append(fit(spans, cells))
+    return lines
+
+
+def _spread_label(views: Sequence[SpreadView]) -> int:
+    return min(_PHASE + 8, max(width(view.phase) for view in views))
+
+
+def _spread_column(views: Sequence[SpreadView]) -> int:
+    """Cells of most and least of one counter, with their ranks."""
+    by = (getattr(v, f"{n}_{c}_by") for v in views for n in ("most", "least") for c in _COUNTERS)
+    return 2 * (_FIGURE + 1 + max(4, *map(width, by)) + 2)
+
+
 def current_lines(state: RunState, cells: int) -> list[Line]:
     """One line for each rank: its step, and the phases that it is in."""
     views = phases.current_views(state)
@@ -178,13 +233,17 @@ def current_lines(state: RunState, cells: int) -> list[Line]:
     return lines
 
 
-def composition_lines(state: RunState, cells: int) -> list[Line]:
-    """For each rank and device: a title, the bar, its parts; nothing where nobody has looked."""
+def composition_lines(state: RunState, cells: int, *, airy: bool = False) -> list[Line]:
+    """For each rank and device: a title, the bar, its parts; nothing where nobody has looked.
+
+    ``airy``: with a blank row below each bar.
+    """
     lines: list[Line] = []
     for view in phases.composition_views(state):
         parts = [(part.key, part.bytes) for part in view.parts]
         lines.append(fit((Span(f" {view.title}"),), cells))
         lines.append(fit((Span(" "), *bar(parts, view.allocated_bytes, cells - 2)), cells))
+        lines += [fit((), cells)] * airy
         lines += term_rows(view.parts, cells)
         if view.note:
             lines.append(fit((Span(f"   {view.note}", "remark"),), cells))

@@ -8,8 +8,9 @@ are ``panels`` and ``phasepanels``.
 from gpumem_tui import units
 from gpumem_tui.analysis.ledger import Basis
 from gpumem_tui.analysis.state import DeviceState, RunState
-from gpumem_tui.views import panels, phasepanels, phases, present
+from gpumem_tui.views import failurepanels, panels, phasepanels, phases, present
 from gpumem_tui.views.bar import bar
+from gpumem_tui.views.foresight import foresight_sentences
 from gpumem_tui.views.text import TEXTURE, Line, Span, cut, plain, to_ascii
 
 EVENTS = 8
@@ -25,6 +26,7 @@ def render(state: RunState, *, cells: int = 80, ascii: bool = False) -> str:
     moment = present.moment_sentence(state.facts)
     if moment:
         lines.append((Span(f" {moment}"),))
+    lines += failurepanels.alert_lines(state, cells)
     for device in state.devices:
         lines += [(), *_device(device, state, cells)]
     if not state.devices:
@@ -47,6 +49,7 @@ def _banner(state: RunState) -> list[str]:
     if facts.simulated is not None:
         lines.append(f"SIMULATED {facts.simulated}: the cards are not real. Assumed sizes:")
         lines += [f"  {assumed}" for assumed in present.assumptions(facts)]
+        lines += foresight_sentences(facts.foresight)
     if facts.recorded:
         lines.append("RECORDED: this is a bundled recording, nothing runs")
     return lines
@@ -77,6 +80,9 @@ def _phases(state: RunState, cells: int) -> list[Line]:
         lines += [(), (Span(" phases"),), *table.head, *table.rows]
         if table.dropped:
             lines.append((Span(f" no room for: {table.dropped}"),))
+    compared = phasepanels.spread_lines(state, cells)
+    if compared:
+        lines += [(), (Span(" ranks compared"),), *compared]
     views = phases.composition_views(state)
     if views:
         lines += [(), (Span(" what allocated is made of"),)]

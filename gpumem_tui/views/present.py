@@ -12,15 +12,10 @@ import msgspec
 
 from gpumem_tui import units
 from gpumem_tui.analysis.ledger import Basis, Ledger, Term
-from gpumem_tui.analysis.state import (
-    DeviceState,
-    Event,
-    Life,
-    RunFacts,
-    RunState,
-    Severity,
-)
+from gpumem_tui.analysis.rankstate import Life
+from gpumem_tui.analysis.state import DeviceState, Event, RunFacts, RunState, Severity
 from gpumem_tui.records import Reason
+from gpumem_tui.views.foresight import invented_sentences
 from gpumem_tui.views.text import clean
 
 STALE_NS = 5_000_000_000
@@ -42,8 +37,12 @@ _MERGED = {
     "allocators of our ranks": "allocated + cached",
     "other processes": "others",
     "other processes without a figure": "others without a figure",
+    "processes that are not listed": "processes not listed",
     "driver-reserved": "driver",
 }
+
+_UNTOLD = {"other processes", "processes that are not listed"}
+"""Parts of a merged term with which nobody knows that there is no other process."""
 
 MEANINGS = {
     "allocated": "live tensors of our ranks (PyTorch allocated_bytes)",
@@ -57,12 +56,27 @@ MEANINGS = {
 }
 """What each term means, in one clause."""
 
+MERGED = "several of these as one: the driver does not tell which"
+"""What a merged term means; which ones it stands for is said below the figures."""
+
+PHASE_WORDS = {
+    "cold, warm": "the first span of a phase in a process, and all later ones",
+    "start, end": "levels of the latest span",
+    "peak": "the highest of all spans, exact; ≥ where it is a lower bound",
+    "growth": "of allocated, from one span to the next, where it is steady",
+    "compiled": "a function under torch.compile, whatever is in it",
+    "no-grad": "a forward without gradients within a training step: a teacher",
+    "recompute": "a checkpointed forward once more, in backward",
+}
+"""Words of the phase table, each in one clause."""
+
 MADE_OF = {
     "parameters": ("parameters", "of modules, as they are held here"),
     "gradients": ("gradients", "of these parameters"),
     "optimizer": ("optimizer", "state of optimizers: moments, masters"),
     "buffers": ("buffers", "of modules: running statistics, …"),
-    "live": ("other live", "activations and all else: allocated − the four above"),
+    "caches": ("KV cache", "keys and values kept by Hugging Face's caches"),
+    "live": ("other live", "activations and all else: allocated − the parts above"),
 }
 """What allocated is made of: how the help calls it, and what it means."""
 
@@ -83,6 +97,8 @@ class TermView(msgspec.Struct, frozen=True):
     bound: bool = False
     """Whether it is at least that much, and how much is not known."""
     decimals: int = 2
+    rough: bool = False
+    """Whether it joins readings between which memory may have moved; ``skew_remarks`` say of whom."""
 
     @property
     def figure(self) -> str:
@@ -119,7 +135,7 @@ def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
     nobody = None
     if ledger.total.bytes is None:
         nobody = ledger.total.reason
-    elif "other processes" in merged:
+    elif not _UNTOLD.isdisjoint(merged):
         nobody = next((s.used.reason for s in ledger.ranks if s.used.reason is not None), Reason.HIDDEN)
     others = [(clean(o.name) or f"pid {o.pid}", o.used) for o in ledger.others]
     reserved = ledger.driver_reserved
@@ -131,13 +147,18 @@ def device_terms(device: DeviceState, state: RunState) -> tuple[TermView, ...]:
     return (
         rank_sum("allocated"),
         rank_sum("cached"),
-        rank_sum("outside"),
+        _roughly(rank_sum("outside"), ledger),
         *_opaque(ledger, state.now_ns),
         _sum("others", others, state.now_ns, nobody, "no other process"),
         _term("driver", LABELS["driver"], reserved, _note(reserved), state.now_ns),
         _term("unattributed", label, rest, note, state.now_ns),
         _term("free", LABELS["free"], ledger.free, _note(ledger.free), state.now_ns),
     )
+
+
+def _roughly(term: TermView, ledger: Ledger) -> TermView:
+    rough = any(share.skewed and share.outside.bytes is not None for share in ledger.ranks)
+    return msgspec.structs.replace(term, rough=rough)
 
 
 def _opaque(ledger: Ledger, now_ns: int) -> list[TermView]:
@@ -199,7 +220,17 @@ def device_total(device: DeviceState) -> tuple[int | None, str]:
 
 def device_title(device: DeviceState) -> str:
     """``GPU 0  NVIDIA A100-SXM4-40GB``."""
-    return f"GPU {device.index}  {clean(device.name or device.uuid or 'name not known')}"
+    instance = "" if device.parent is None else f", an instance of GPU {device.parent}"
+    return f"GPU {device.index}  {clean(device.name or device.uuid or 'name not known')}{instance}"
+
+
+def device_words(device: DeviceState, state: RunState) -> str:
+    """A device in one paragraph, to the byte: for a clipboard."""
+    lines = [f"{device_title(device)}: {device_usage(device)}"]
+    for term in device_terms(device, state):
+        size = term.note if term.bytes is None else f"{term.bytes:,} bytes, {units.format_bytes(term.bytes)}"
+        lines.append(f"{term.label}: {size}")
+    return "\n".join(lines)
 
 
 def device_usage(device: DeviceState) -> str:
@@ -214,8 +245,11 @@ def device_usage(device: DeviceState) -> str:
     return f"{text}  {used.detail}" if used.detail else text
 
 
-def device_remarks(device: DeviceState, state: RunState) -> list[str]:
-    """What must be known to read this device's figures: reasons, merges, skew, staleness."""
+def device_remarks(device: DeviceState, state: RunState, *, skew: bool = True) -> list[str]:
+    """What must be known to read this device's figures: reasons, merges, skew, staleness.
+
+    Without ``skew`` for views that come every second and mark rough figures in place.
+    """
     remarks = []
     terms = device_terms(device, state)
     by_note: dict[str, list[str]] = {}
@@ -229,7 +263,8 @@ def device_remarks(device: DeviceState, state: RunState) -> list[str]:
             remarks.append(f"used {note}")
         else:
             remarks.append(f"{', '.join(labels)}: {note}")
-    remarks += skew_remarks(device.ledger)
+    if skew:
+        remarks += skew_remarks(device.ledger)
     if state.facts.live and state.facts.ended_ns is None:
         stale = [t for t in terms if t.age_ns is not None and t.age_ns > STALE_NS]
         if stale:
@@ -240,14 +275,17 @@ def device_remarks(device: DeviceState, state: RunState) -> list[str]:
 
 
 def skew_remarks(ledger: Ledger) -> list[str]:
-    """Of each rank whose *outside* may be off by what changed between two readings, why that is."""
+    """Of each rank whose *outside*, or what it is merged into, may be off by what changed meanwhile: why."""
     remarks = []
     for share in ledger.ranks:
-        if not share.skewed or share.skew_ns is None or share.outside.bytes is None:
+        if not share.skewed or share.skew_ns is None:
             continue
-        why = "outside: memory was moving while it was read"
+        if share.outside.bytes is None and ledger.merged is None:
+            continue
+        term = "outside" if share.outside.bytes is not None else "merged"
+        why = f"{term}: memory was moving while it was read"
         if abs(share.skew_ns) > ledger.tolerance_ns:
-            why = f"outside joins readings {units.format_seconds(abs(share.skew_ns) / 1e9)} apart"
+            why = f"{term} joins readings {units.format_seconds(abs(share.skew_ns) / 1e9)} apart"
         remarks.append(f"{rank_name(share.rank, share.pid)}: {why}")
     return remarks
 
@@ -274,7 +312,8 @@ def badge(facts: RunFacts) -> str:
 
 def assumptions(facts: RunFacts) -> list[str]:
     """What the simulated card assumes, one to a line."""
-    return [f"{clean(name)}: {clean(value)}" for name, value in facts.assumptions]
+    given = [f"{clean(name)}: {clean(value)}" for name, value in facts.assumptions]
+    return given + invented_sentences(facts.foresight)
 
 
 def wall_clock(facts: RunFacts, t_ns: int, *, seconds: bool = True) -> str:

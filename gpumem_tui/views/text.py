@@ -7,6 +7,7 @@ the one-to-one translation to ASCII. Refuses colours and control characters.
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 
@@ -19,6 +20,9 @@ class Span(NamedTuple):
 
 
 Line = tuple[Span, ...]
+
+LONG_FOLDER_CELLS = 12
+"""A path's folder up to this length is shown in a row."""
 
 TERMS = ("allocated", "cached", "outside", "others", "driver", "unattributed", "free")
 """The ledger's terms in the order in which every view shows them; each is a role too."""
@@ -37,6 +41,7 @@ TEXTURE = {
     "gradients": "▧",
     "optimizer": "▤",
     "buffers": "▥",
+    "caches": "▨",
     "live": "▫",
 }
 """One glyph for each term, and for what allocated is made of, so that a bar reads without colour.
@@ -47,8 +52,8 @@ EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 _ASCII = dict(
     zip(
-        "█▓▒░╳┃·▩▦▧▤▥▫—−–─│┤└┴┄▸▲↑↓≥≤×µΣ›…°●‖▁▂▃▄▅▆▇",
-        "#=%:+|.@PGOBo----||++->^^v><xuS>~ *=___####",
+        "█▓▒░╳┃·▩▦▧▤▥▨▫—−–─│┤└┴┄▸▲↑↓≥≤×µΣ›…°●‖▁▂▃▄▅▆▇▔←→≈┆“”├═÷",
+        '#=%:+|.@PGOBKo----||++->^^v><xuS>~ *=_,_##&#-<>~[""|=/',
         strict=True,
     )
 )
@@ -57,11 +62,16 @@ _ASCII = dict(
 
 def width(text: str) -> int:
     """Cells that a terminal uses for this text."""
-    if text.isascii():
-        return len(text)
+    return len(text) if text.isascii() else _width(text)
+
+
+@lru_cache(maxsize=16384)
+def _width(text: str) -> int:
+    """Much of a picture stands on the next one too."""
     return sum(_cells(char) for char in text)
 
 
+@lru_cache(maxsize=4096)
 def _cells(char: str) -> int:
     if unicodedata.combining(char):
         return 0
@@ -79,6 +89,18 @@ def _harmless(char: str) -> str:
     if char in "\t\n\r":
         return " "
     return "\N{REPLACEMENT CHARACTER}" if unicodedata.category(char)[0] == "C" else char
+
+
+def brief_command(text: str) -> str:
+    """A command line, cleaned, for a row of a table: long paths by the last name, which tells them apart."""
+    program, *words = clean(text).split(" ")
+    named = program.rpartition("/")[2] if program.startswith("/") else program
+    return " ".join([named or program, *(map(_brief_word, words))])
+
+
+def _brief_word(word: str) -> str:
+    folder, _, name = word.rpartition("/")
+    return f"…/{name}" if word.startswith("/") and name and len(folder) > LONG_FOLDER_CELLS else word
 
 
 def cut(text: str, cells: int) -> str:

@@ -3,11 +3,13 @@
 Textual repaints a row from the widget's edge for every change in it, and names every
 colour again. ``Delta`` keeps a copy of the screen, follows what Textual writes, and
 passes on changed cells, the cursor's moves between them and changes of style; the
-screen is the same, the bytes are a tenth. What it does not know goes through
-unchanged, and makes it forget the screen if that may have moved anything.
+screen is the same, the bytes are a tenth. What is painted over within the same data
+is never sent. What it does not know goes through unchanged, in its place, and makes it
+forget the screen if that may have moved anything.
 """
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -27,6 +29,12 @@ _HARMLESS = re.compile(
     r"\x1b(?:\[\?(?!1049|1047|47|3[hl])[0-9;]*(?:[hl]|\$p)|\[[<>=?]?[0-9;]*[uqc]|\[[0-9]* q|\].*)\Z"
 )
 """Sequences that leave the cells as they are: modes, queries, keyboard protocol, titles, clipboard."""
+
+_PART = 2000
+"""Characters that are shown as one update: on a slow line more of them would be waited for."""
+
+_ENDLESS = 1 << 16
+"""Columns and rows of a terminal whose size is not known."""
 
 _BRIDGE = 4
 """Unchanged cells between changed ones that are cheaper to send than to jump over."""
@@ -66,12 +74,14 @@ def _pen(style: str) -> _Pen:
 
 
 @lru_cache(maxsize=4096)
-def _change(before: str, after: str) -> str:
-    """The shortest sequence from one style to another."""
+def _change(before: str | None, after: str) -> str:
+    """The shortest sequence from one style to another; None is an unknown one."""
+    if before is None:
+        return f"\x1b[0;{after}m" if after else "\x1b[0m"
     old, new = _pen(before), _pen(after)
-    if old.marks != new.marks:
+    parts = _marks(old.marks, new.marks)
+    if parts is None:
         return f"\x1b[{';'.join(part for part in ('0', *new) if part)}m"
-    parts = []
     if old.front != new.front:
         parts.append(new.front or "39")
     if old.back != new.back:
@@ -79,11 +89,43 @@ def _change(before: str, after: str) -> str:
     return f"\x1b[{';'.join(parts)}m" if parts else ""
 
 
+def _marks(before: str, after: str) -> list[str] | None:
+    """What switches bold and italics on or off; None where other attributes change."""
+    old, new = set(filter(None, before.split(";"))), set(filter(None, after.split(";")))
+    changed = old ^ new
+    if not changed <= _SWITCHED_OFF.keys():
+        return None
+    return [number if number in new else _SWITCHED_OFF[number] for number in sorted(changed)]
+
+
+_SWITCHED_OFF = {"1": "22", "3": "23"}
+"""Attributes that every terminal switches off alone; faint (2) is left out, for 22 is its end as well."""
+
+_VISIBLE_ON_BLANKS = {"4", "7", "9", "21", "53"}
+"""Attributes that show on a blank: lines, and reversed colours."""
+
+
+@lru_cache(maxsize=1024)
+def _of_blank(style: str) -> str:
+    """What of a style shows on a blank: its ground, unless it is reversed or lined."""
+    pen = _pen(style)
+    return style if _VISIBLE_ON_BLANKS.intersection(pen.marks.split(";")) else pen.back
+
+
+def _draws(pen: str | None, cell: Cell) -> bool:
+    """Whether the terminal's style of the moment draws this cell as it should be."""
+    if pen is None:
+        return False
+    return cell[1] == pen or (cell[0] == " " and cell[1] == _of_blank(pen))
+
+
 class Delta:
     """What the terminal shows, and the way from there to what Textual wants shown."""
 
     def __init__(self) -> None:
         self._cells: dict[int, dict[int, Cell]] = {}
+        self._wanted: dict[int, dict[int, Cell]] = {}
+        """Cells that are to be sent, by row and column."""
         self._row = self._column = 0
         self._style = ""
         self._shown_at: tuple[int, int] | None = None
@@ -91,12 +133,19 @@ class Delta:
         self._pen: str | None = None
         """The terminal's style; None if unknown."""
         self._rest = ""
-        self._begin = ""
-        """The beginning of a synchronised update, held back until there is something in it."""
+        self._size: tuple[int, int] | None = None
+        """(columns, rows) of the terminal; None if unknown."""
+        self.synchronised = False
+        """Whether the terminal takes updates as a whole."""
         self._out: list[str] = []
 
-    def forget(self) -> None:
-        """The terminal may show anything now: everything that comes is sent."""
+    def forget(self, size: tuple[int, int] | None = None) -> None:
+        """The terminal may show anything now: everything that comes is sent.
+
+        With its ``size`` (columns, rows), only what is within it: a terminal would draw the
+        rest, which was meant for another size, over its last row.
+        """
+        self._size = size or self._size
         self._cells.clear()
         self._shown_at = self._pen = None
 
@@ -114,26 +163,14 @@ class Delta:
             elif kind == "final":
                 self._sequence(token["final"], token["args"])
             elif kind == "sync":
-                self._synchronise(token[0])
+                self.synchronised = True
             elif kind == "newline":
                 self._row, self._column = self._row + 1, 0
             else:
+                self._emit()
                 self._pass(token[0])
+        self._emit()
         return "".join(self._out)
-
-    def _send(self, text: str) -> None:
-        if self._begin:
-            self._out.append(self._begin)
-            self._begin = ""
-        self._out.append(text)
-
-    def _synchronise(self, sequence: str) -> None:
-        if sequence.endswith("h"):
-            self._begin = sequence
-        elif self._begin:
-            self._begin = ""
-        else:
-            self._send(sequence)
 
     def _sequence(self, final: str, args: str) -> None:
         if final == "H":
@@ -146,52 +183,149 @@ class Delta:
 
     def _pass(self, sequence: str) -> None:
         if _HARMLESS.match(sequence) or sequence == "\x07":
-            self._send(sequence)
+            self._out.append(sequence)
             return
-        self._send("\x1b[0m")
-        self._send(sequence)
+        self._out += ["\x1b[0m", sequence]
         self.forget()
 
     def _write(self, text: str) -> None:
-        line = self._cells.setdefault(self._row, {})
-        cells = _split(text)
-        start = None
-        for offset, char in enumerate(cells):
-            cell = (char, self._style)
-            if line.get(self._column + offset) == cell:
-                continue
-            line[self._column + offset] = cell
-            if start is None:
-                start = end = offset
-            elif offset - end > _BRIDGE:
-                self._run(cells, start, end)
-                start = offset
-            end = offset
-        if start is not None:
-            self._run(cells, start, end)
-        self._column += len(cells)
-
-    def _run(self, cells: list[str], start: int, end: int) -> None:
-        """Send a run of cells; it begins and ends with whole characters."""
-        while start and not cells[start]:
-            start -= 1
-        while end + 1 < len(cells) and not cells[end + 1]:
-            end += 1
-        place = (self._row, self._column + start)
-        if place != self._shown_at:
-            same_row = self._shown_at is not None and self._shown_at[0] == place[0]
-            self._send(f"\x1b[{place[1] + 1}G" if same_row else f"\x1b[{place[0] + 1};{place[1] + 1}H")
-        if self._pen != self._style:
-            if self._pen is None:
-                self._send(f"\x1b[0;{self._style}m" if self._style else "\x1b[0m")
+        columns, rows = self._size or (_ENDLESS, _ENDLESS)
+        if self._row >= rows:
+            return
+        shown = self._cells.setdefault(self._row, {})
+        wanted = self._wanted.setdefault(self._row, {})
+        style, blank = self._style, _of_blank(self._style)
+        column = self._column
+        for char in _split(text):
+            if column >= columns - (cell_len(char) > 1 if column == columns - 1 else 0):
+                break
+            cell = (char, blank if char == " " else style)
+            if shown.get(column) == cell:
+                wanted.pop(column, None)
             else:
-                self._send(_change(self._pen, self._style))
-            self._pen = self._style
-        text = "".join(cells[start : end + 1])
-        self._send(text)
-        # Past a character of doubtful width, or at the margin, the cursor may be elsewhere.
-        sure = all(len(char) == 1 and (char.isascii() or "\u2500" <= char <= "\u259f") for char in text)
-        self._shown_at = (self._row, self._column + end + 1) if sure else None
+                wanted[column] = cell
+            column += 1
+        self._column = column
+
+    # --- sending ----------------------------------------------------------------------------------
+
+    def _emit(self) -> None:
+        """Send the cells that differ, as one update where the terminal takes it as such, or as some.
+
+        The last row comes first: a footer says at once that a key was heard.
+        """
+        changed = {row: cells for row, cells in sorted(self._wanted.items()) if cells}
+        self._wanted = {}
+        if not changed:
+            return
+        out, self._out = self._out, []
+        parts = [self._out]
+        for row, cells in [changed.popitem(), *changed.items()]:
+            if sum(map(len, self._out)) > _PART:
+                self._out = []
+                parts.append(self._out)
+            shown = self._cells.setdefault(row, {})
+            shown.update(cells)
+            self._send_row(row, shown, sorted(cells))
+        begin, end_ = ("\x1b[?2026h", "\x1b[?2026l") if self.synchronised else ("", "")
+        self._out = out + ["".join((begin, *part, end_)) for part in parts]
+
+    def _send_row(self, row: int, shown: dict[int, Cell], columns: list[int]) -> None:
+        """Send these cells of a row, from left to right or style by style, whichever takes less."""
+        pieces = [piece for run in _runs(shown, columns) for piece in _pieces(shown, *run)]
+        if len(pieces) > 2:
+            ranks = {style: rank for rank, style in reversed([*enumerate(piece.style for piece in pieces)])}
+            ranks[self._pen or ""] = -1
+            by_style = sorted(pieces, key=lambda piece: ranks[piece.style])
+            pieces = min(pieces, by_style, key=self._cost)
+        for piece in pieces:
+            place = (row, piece.start)
+            if place != self._shown_at:
+                same_row = self._shown_at is not None and self._shown_at[0] == row
+                self._out.append(f"\x1b[{place[1] + 1}G" if same_row else f"\x1b[{row + 1};{place[1] + 1}H")
+            if self._pen is None or not piece.looks_the_same(self._pen):
+                self._out.append(_change(self._pen, piece.style))
+                self._pen = piece.style
+            self._out.append(piece.text)
+            # Past a character of doubtful width, or at the margin, the cursor may be elsewhere.
+            sure = piece.text.isascii() or _SURE.fullmatch(piece.text)
+            self._shown_at = (row, piece.end) if sure else None
+
+    def _cost(self, pieces: "Sequence[_Piece]") -> int:
+        """About how many bytes it takes to send pieces of a row in this order, beyond their text."""
+        cost, pen, at = 0, self._pen, pieces[0].start
+        for piece in pieces:
+            cost += _JUMP_BYTES if piece.start != at else 0
+            if pen is None or not piece.looks_the_same(pen):
+                cost, pen = cost + len(_change(pen, piece.style)), piece.style
+            at = piece.end
+        return cost
+
+
+_SURE = re.compile("[ -~\u2500-\u259f]*")
+
+_JUMP_BYTES = 5
+"""Within a row."""
+
+
+class _Piece(NamedTuple):
+    """Neighbouring cells of one style, whole characters."""
+
+    start: int
+    end: int
+    """The column behind it."""
+    style: str
+    text: str
+
+    def looks_the_same(self, pen: str) -> bool:
+        """Whether another style draws it alike."""
+        return self.style == pen or (self.text.isspace() and self.style == _of_blank(pen))
+
+
+def _pieces(shown: dict[int, Cell], start: int, end: int) -> list[_Piece]:
+    """The cells of a run; blanks go with the style beside them."""
+    pieces: list[_Piece] = []
+    first, style, blank, chars = start, shown[start][1], True, list[str]()
+    for column in range(start, end + 1):
+        char, wanted = shown[column]
+        if not _draws(style, (char, wanted)):
+            if blank and style == _of_blank(wanted):
+                pass
+            else:
+                pieces.append(_Piece(first, column, style, "".join(chars)))
+                first, chars, blank = column, [], True
+            style = wanted
+        blank = blank and char == " "
+        chars.append(char)
+    pieces.append(_Piece(first, end + 1, style, "".join(chars)))
+    return pieces
+
+
+def _runs(shown: dict[int, Cell], columns: list[int]) -> list[tuple[int, int]]:
+    """(first, last) column of what is sent together: whole characters, and short gaps of the same style."""
+    runs: list[tuple[int, int]] = []
+    for column in columns:
+        start = end = column
+        while not shown[start][0] and start - 1 in shown:
+            start -= 1
+        while not shown.get(end + 1, ("x", ""))[0]:
+            end += 1
+        if runs and start <= runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], max(runs[-1][1], end))
+        elif runs and _bridged(shown, runs[-1][1], start):
+            runs[-1] = (runs[-1][0], end)
+        else:
+            runs.append((start, end))
+    return runs
+
+
+def _bridged(shown: dict[int, Cell], last: int, start: int) -> bool:
+    """Whether the cells between two changes are known, few, and drawn as those around them."""
+    if start - last - 1 > _BRIDGE:
+        return False
+    style = shown[last][1]
+    between = (shown.get(column) for column in range(last + 1, start + 1))
+    return all(cell is not None and _draws(style, cell) for cell in between)
 
 
 def _split(text: str) -> list[str]:

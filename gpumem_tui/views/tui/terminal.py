@@ -6,18 +6,39 @@ after SIGTERM and SIGHUP; ``watch_signals`` ends the app in order for both.
 """
 
 import asyncio
+import codecs
 import contextlib
 import fcntl
 import os
+import selectors
 import signal
 import struct
 import termios
+import time
 from collections.abc import Callable
 from typing import IO, Any
 
+from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+from textual.messages import TerminalSupportsSynchronizedOutput
 
 from gpumem_tui.views.tui.delta import Delta
+from gpumem_tui.views.tui.line import QUESTION, LineSpeed
+
+_BACKLOG = 4
+"""Writes that the line has not taken yet, from which on it is busy."""
+
+_TOGETHER_S = 0.02
+"""Time in which writes are put together, in seconds: a screen is painted blank before it is filled."""
+
+_TICK_S, _TICKING_S = 0.1, 1.0
+"""How often, and for how long after something came, it is looked whether a sequence came to an end."""
+
+_ARRANGED_S = 0.3
+"""Time within which a screen that is new stands, in seconds."""
+
+_END_OF_FRAME = "\x1b[?2026l"
 
 RESTORE = (
     b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l\x1b[?1004l\x1b[?2004l"
@@ -31,11 +52,62 @@ class Terminal(LinuxDriver):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self._open()
+        self.input_tty = True
+        self._delta = Delta()
+        self.speed = LineSpeed()
+        self._waiting: list[str] = []
+        self._sending: asyncio.TimerHandle | None = None
+        self._wake: tuple[int, int] | None = None
+        """A pipe that ends the thread which reads the terminal."""
+
+    def _open(self) -> None:
         self._tty = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         self._file: IO[str] = _Patient(os.dup(self._tty))  # type: ignore[assignment]
         self.fileno = self._tty
-        self.input_tty = True
-        self._delta = Delta()
+
+    def start_application_mode(self) -> None:
+        """Take the terminal, for the first time or again after the view was stopped."""
+        if self._tty < 0:
+            self._open()
+        if self._wake is None:
+            self._wake = os.pipe()
+        super().start_application_mode()  # type: ignore[no-untyped-call]
+
+    def run_input_thread(self) -> None:
+        """Read the terminal, asleep while nothing comes; Textual's own looks ten times a second."""
+        if self._wake is None:
+            return
+        parser = XTermParser(self._debug)
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        ticking_s = 0.0
+        with selectors.PollSelector() as selector:
+            selector.register(self.fileno, selectors.EVENT_READ)
+            selector.register(self._wake[0], selectors.EVENT_READ)
+            while not self.exit_event.is_set():
+                ready = selector.select(_TICK_S if time.monotonic() < ticking_s else None)
+                if any(key.fd == self.fileno for key, _ in ready):
+                    try:
+                        data = os.read(self.fileno, 4096)
+                    except OSError:
+                        data = b""
+                    if not data:  # the terminal is gone; SIGHUP, which comes with that, ends the view
+                        return
+                    ticking_s = time.monotonic() + _TICKING_S
+                    for message in parser.feed(decode(data)):
+                        self.process_message(message)
+                for message in parser.tick():
+                    self.process_message(message)
+
+    def disable_input(self) -> None:
+        """Read the terminal no more."""
+        if self._wake is None:
+            return
+        os.write(self._wake[1], b".")  # stays there until the thread has ended
+        super().disable_input()
+        for end in self._wake:
+            os.close(end)
+        self._wake = None
 
     def _get_terminal_size(self) -> tuple[int, int]:
         try:
@@ -45,24 +117,62 @@ class Terminal(LinuxDriver):
         return columns or 80, rows or 24
 
     def write(self, data: str) -> None:
-        """Send what changes the screen."""
-        changes = self._delta.translate(data)
+        """Send what changes the screen, shortly: what is painted over meanwhile need not be sent."""
+        self._waiting.append(data)
+        if self._sending is None:
+            self._sending = self._loop.call_later(_TOGETHER_S, self._send)
+
+    def hold(self) -> None:
+        """Send nothing until ``release``, for a moment: a new screen would be seen empty first."""
+        if self._sending is not None:
+            self._sending.cancel()
+        self._sending = self._loop.call_later(_ARRANGED_S, self._send)
+
+    def release(self) -> None:
+        """Send what stands."""
+        if self._sending is not None:
+            self._send()
+
+    def _send(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            self._sending = None
+        changes = self._delta.translate("".join(self._waiting))
+        self._waiting.clear()
+        if changes.endswith(_END_OF_FRAME) and self.speed.ask():
+            changes += QUESTION
         if changes:
             super().write(changes)
 
+    def stop_application_mode(self) -> None:
+        """Leave the terminal as it was, at once."""
+        super().stop_application_mode()
+        self._send()
+
+    def process_message(self, message: Message) -> None:
+        """Hear the terminal's answers; runs in the thread that reads it."""
+        if isinstance(message, TerminalSupportsSynchronizedOutput):
+            self._delta.synchronised = True
+            self.speed.answered()
+        super().process_message(message)
+
     def redraw(self) -> None:
         """Assume nothing about the screen any more: what is drawn next is sent whole."""
-        self._delta.forget()
+        self._delta.forget(self._get_terminal_size())
 
-    def backlog(self) -> int:
-        """Writes that the line has not taken yet; more than a few mean that it is slow."""
-        return 0 if self._writer_thread is None else self._writer_thread._queue.qsize()
+    def busy(self) -> bool:
+        """Whether earlier pictures are still on their way: another one would only come behind them."""
+        waiting = 0 if self._writer_thread is None else self._writer_thread._queue.qsize()
+        return waiting > _BACKLOG or self.speed.busy()
 
     def close(self) -> None:
-        """Stop writing, and let go of the terminal."""
+        """Stop writing, and let go of the terminal, if it is held."""
+        if self._tty < 0:
+            return
         super().close()
         self._file.close()
         os.close(self._tty)
+        self._tty = -1
 
 
 class _Patient:

@@ -33,6 +33,7 @@ DARK = {
     "gradients": "#e8c468",
     "optimizer": "#b39ae8",
     "buffers": "#9aa5b1",
+    "caches": "#f0a030",
     "live": "#4a9be8",
     "missing": "#b0a078",
     "remark": "#b0a078",
@@ -41,6 +42,14 @@ DARK = {
     "badge": "#14181d on #f2e35c bold",
     "prompt": "#14181d on #9fd3ff bold",
     "key": "#9fd3ff bold",
+    "ground": "#14181d",
+    "steps": "#6f8fb5",
+    "forward": "#5fb0d8",
+    "backward": "#d8a05c",
+    "update": "#b39ae8",
+    "eval": "#7cc47c",
+    "load": "#9aa5b1",
+    "named": "#c9b48a",
 }
 LIGHT = {
     "background": "#fbfbf9",
@@ -65,6 +74,7 @@ LIGHT = {
     "gradients": "#a87800",
     "optimizer": "#6a4fb0",
     "buffers": "#6e7984",
+    "caches": "#c46f00",
     "live": "#1f6fbf",
     "missing": "#7a6a30",
     "remark": "#7a6a30",
@@ -73,6 +83,14 @@ LIGHT = {
     "badge": "#ffffff on #7a6a00 bold",
     "prompt": "#ffffff on #0b5c99 bold",
     "key": "#0b5c99 bold",
+    "ground": "#ffffff",
+    "steps": "#4f6f9f",
+    "forward": "#1f7fae",
+    "backward": "#a86414",
+    "update": "#6a4fb0",
+    "eval": "#2f7f2f",
+    "load": "#68737e",
+    "named": "#80682f",
 }
 ANSI = {
     "background": "default",
@@ -97,6 +115,7 @@ ANSI = {
     "gradients": "yellow",
     "optimizer": "magenta",
     "buffers": "white",
+    "caches": "yellow",
     "live": "blue",
     "missing": "yellow",
     "remark": "yellow",
@@ -105,6 +124,14 @@ ANSI = {
     "badge": "black on yellow bold",
     "prompt": "black on cyan bold",
     "key": "cyan bold",
+    "ground": "black",
+    "steps": "blue",
+    "forward": "cyan",
+    "backward": "yellow",
+    "update": "magenta",
+    "eval": "green",
+    "load": "white",
+    "named": "bright_white",
 }
 MONO = {
     **dict.fromkeys(DARK, "default"),
@@ -113,6 +140,63 @@ MONO = {
     "prompt": "default reverse",
 }
 """No colour at all, for NO_COLOR: bold and reverse only, the textures tell the rest."""
+
+
+CONTRAST = {
+    **DARK,
+    "background": "#000000",
+    "text": "#ffffff",
+    "dim": "#d0d0d0",
+    "rule": "#a0a0a0",
+    "title": "#ffffff bold",
+    "phase": "#b8e0ff",
+    "allocated": "#5cb2ff",
+    "swing": "#3c8fdc",
+    "cached": "#a8dcff",
+    "outside": "#ffb020",
+    "others": "#ff8ad0",
+    "driver": "#c8c8c8",
+    "unattributed": "#fff060",
+    "free": "#9a9a9a",
+    "used": "#b0b0b0",
+    "opaque": "#ffc080",
+    "missing": "#ffe0a0",
+    "remark": "#ffe0a0",
+    "warning": "#ffd24a bold",
+    "failure": "#ff9a85 bold",
+    "badge": "#000000 on #ffff00 bold",
+    "prompt": "#000000 on #ffffff bold",
+    "key": "#ffffff bold",
+}
+"""Nothing that is read stands below seven to one on its ground."""
+SAFE = {
+    **DARK,
+    "background": "#101418",
+    "dim": "#8e99a4",
+    "phase": "#56b4e9",
+    "allocated": "#0072b2",
+    "swing": "#005a8c",
+    "cached": "#56b4e9",
+    "outside": "#e69f00",
+    "others": "#cc79a7",
+    "driver": "#8e99a4",
+    "unattributed": "#f0e442",
+    "free": "#4a545e",
+    "opaque": "#d55e00",
+    "parameters": "#009e73",
+    "gradients": "#e69f00",
+    "optimizer": "#cc79a7",
+    "buffers": "#8e99a4",
+    "live": "#0072b2",
+    "missing": "#c8b06a",
+    "remark": "#c8b06a",
+    "warning": "#f0e442",
+    "failure": "#ff8c42 bold",
+    "badge": "#101418 on #f0e442 bold",
+    "prompt": "#101418 on #56b4e9 bold",
+    "key": "#56b4e9 bold",
+}
+"""The colours of Okabe and Ito, which stay apart for every common colour blindness."""
 
 
 class Palette:
@@ -154,6 +238,8 @@ PALETTES = {
     "light": Palette("light", LIGHT),
     "ansi": Palette("ansi", ANSI),
     "mono": Palette("mono", MONO),
+    "contrast": Palette("contrast", CONTRAST),
+    "safe": Palette("safe", SAFE),
 }
 
 

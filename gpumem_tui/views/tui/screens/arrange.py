@@ -22,8 +22,10 @@ class Plan(NamedTuple):
 def arrange(cells: int, height: int, blocks: list[int], ranks: int, processes: int, events: int) -> Plan:
     """Share ``height`` rows out.
 
-    ``blocks`` are the heights of the devices' blocks; the rest are counts of rows.
+    ``blocks`` are the heights of the devices' blocks; the rest are counts of rows. Without a
+    device there is one row to say so, and no chart.
     """
+    charted, blocks = bool(blocks), blocks or [1]
     wide = cells >= WIDE
     tall, table = sum(blocks), len(blocks) + 1
     full = tall <= height * (0.68 if wide else 0.46) or (len(blocks) == 1 and tall <= height)
@@ -32,11 +34,12 @@ def arrange(cells: int, height: int, blocks: list[int], ranks: int, processes: i
     rest = height - devices
     wants = {"ranks": 1 + ranks, "processes": 1 + processes, "events": 1 + max(4, events)}
     if wide:
-        side = _share(height, {name: (2, want) for name, want in wants.items()})
+        side = share(height, {name: (2, want) for name, want in wants.items()})
         side["events"] += height - sum(side.values())
-        return Plan(wide, full, devices, rest, **side)
+        return Plan(wide, full, devices, rest if charted else 0, **side)
     least = {name: (2, want) for name, want in wants.items()}
-    rows = _share(rest, {"chart": (5, 8), **{n: least[n] for n in ("ranks", "events", "processes")}})
+    chart = {"chart": (5, max(8, height // 3))} if charted else {}
+    rows = {"chart": 0, **share(rest, {**chart, **{n: least[n] for n in ("ranks", "events", "processes")}})}
     spare = rest - sum(rows.values())
     rows["chart" if rows["chart"] else "events"] += spare
     return Plan(wide, full, devices, **rows)
@@ -47,31 +50,47 @@ class PhasesPlan(NamedTuple):
 
     now: int
     table: int
+    compared: int
     composition: int
     inputs: int
+    chart: int = 0
 
 
-def arrange_phases(height: int, ranks: int, table: int, composition: int, inputs: int) -> PhasesPlan:
+_CHART = 10
+"""Rows from which on a chart beside the phases says something."""
+
+
+def arrange_phases(
+    height: int, ranks: int, table: int, compared: int, composition: int, inputs: int, *, beside: bool = False
+) -> PhasesPlan:
     """Share ``height`` rows out. All else are counts of rows; the table's has its head.
 
-    The table comes first; composition and inputs are shown where there is room for them.
-    What nobody wants stays blank at the bottom.
+    The table comes first; the ranks compared, composition and inputs are shown where there is room.
+    What nobody wants stays blank at the bottom. ``beside``: composition and inputs have a column of
+    their own, and a chart what they leave of it.
     """
     if height < 4:
-        return PhasesPlan(0, height, 0, 0)
+        return PhasesPlan(0, height, 0, 0, 0)
     wants = {
         "table": (min(1 + table, max(4, height // 2)), 1 + table),
         "now": (min(1 + ranks, max(2, height // 5)), 1 + ranks),
     }
     if composition:
         wants["composition"] = (min(1 + composition, 5), 1 + composition)
+    if compared:
+        wants["compared"] = (min(1 + compared, 4), 1 + compared)
     if inputs:
         wants["inputs"] = (2, 1 + inputs)
-    rows = _share(height, wants)
-    return PhasesPlan(rows["now"], rows["table"], rows.get("composition", 0), rows.get("inputs", 0))
+    column: tuple[str, ...] = ("composition", "inputs") if beside else ()
+    side = {name: wants.pop(name) for name in column if name in wants}
+    rows = {**share(height, wants), **share(height, side)}
+    if beside:
+        rest = height - sum(rows[name] for name in side)
+        rows["chart"] = rest if rest >= _CHART else 0
+    return PhasesPlan(**{name: rows.get(name, 0) for name in PhasesPlan._fields})
 
 
-def _share(rows: int, wants: dict[str, tuple[int, int]]) -> dict[str, int]:
+def share(rows: int, wants: dict[str, tuple[int, int]]) -> dict[str, int]:
     """First what each needs at least, in order, as far as it goes; then row by row up to its wish."""
     given = dict.fromkeys(wants, 0)
     for name, (least, _) in wants.items():

@@ -9,14 +9,17 @@ from gpumem_tui.errors import GpumemError
 from gpumem_tui.units import KIB
 from gpumem_tui.views.text import Line, Span
 from gpumem_tui.views.transcript import Transcript, wrap
+from gpumem_tui.views.tui.screens.view import View
 from gpumem_tui.views.tui.widgets.lines import Lines
 
 WINDOW_BYTES = 128 * KIB
 """How much of the log is read at once; no more than twice that is held."""
 
 
-class Output(Lines):
+class Output(View, Lines):
     """The log from its end, following it; or from wherever one has scrolled to."""
+
+    newest = True
 
     def __init__(self) -> None:
         super().__init__(id="output")
@@ -67,7 +70,7 @@ class Output(Lines):
 
     async def _read(self, start: int, size: int) -> bytes:
         try:
-            data: bytes = await self.monitor.errand(lambda: self.monitor.feed.read_output(start, size))
+            data: bytes = await self.monitor.errand(lambda: self.monitor.feed.reach.read_output(start, size))
         except GpumemError as error:
             self._trouble = str(error)
             return b""

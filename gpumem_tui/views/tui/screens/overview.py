@@ -1,32 +1,42 @@
 """The overview: where every byte of every card is, over time, by whom, and what happened."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from functools import partial
 
 from textual.app import ComposeResult
 from textual.containers import Container, Vertical
 
 from gpumem_tui.analysis.state import RunState
-from gpumem_tui.views import chart, panels
+from gpumem_tui.views import panels, present
+from gpumem_tui.views.holders import ORDERS
 from gpumem_tui.views.text import Line, Span
 from gpumem_tui.views.tui.screens.arrange import WIDE, arrange
-from gpumem_tui.views.tui.widgets.lines import Lines
+from gpumem_tui.views.tui.screens.view import CardView
+from gpumem_tui.views.tui.widgets.chart import Chart
 from gpumem_tui.views.tui.widgets.panel import DeviceList, Panel
-
-if TYPE_CHECKING:
-    from gpumem_tui.views.tui.app import MonitorApp
 
 _SIDE = 0.42
 """Share of a wide terminal that ranks, processes and events get."""
 
+_ROOMY = {True: 14, False: 9}
+"""Rows of chart, wide or not, that are left where cards may have a blank row each."""
 
-class Overview(Container):
-    """Devices and chart; ranks, processes and events below them, or beside them where it is wide."""
+_CHARTS = 4
+"""Cards up to which each may have a chart of its own …"""
+
+_CHART = 12
+"""… which has so many rows at least."""
+
+
+class Overview(CardView, Container):
+    """Devices and charts; ranks, processes and events below them, or beside them where it is wide."""
+
+    cards_a_page = 4
 
     def __init__(self) -> None:
         super().__init__(id="overview")
         self._devices = DeviceList(id="devices")
-        self._chart = Lines(id="chart")
+        self._charts = [Chart(id=f"chart{number or ''}") for number in range(_CHARTS)]
         self._ranks = Panel("ranks", id="ranks")
         self._processes = Panel("processes on the cards", id="processes")
         self._events = Panel("events", id="events")
@@ -34,16 +44,11 @@ class Overview(Container):
         self._focus = 0
         self._state: RunState | None = None
 
-    @property
-    def monitor(self) -> "MonitorApp":
-        """The app, by its own type."""
-        return cast("MonitorApp", self.app)
-
     def compose(self) -> ComposeResult:
         """Two columns of panels; the stylesheet puts one below the other where it is narrow."""
         with self._left:
             yield self._devices
-            yield self._chart
+            yield from self._charts
         with self._right:
             yield self._ranks
             yield self._processes
@@ -58,15 +63,14 @@ class Overview(Container):
         wide = cells >= WIDE
         side = int(cells * _SIDE) if wide else cells
         left = cells - side if wide else cells
-        blocks = panels.devices_full(state, left - (1 if wide else 0), self._selected_index(state))
-        plan = arrange(
-            cells,
-            height,
-            [len(block) for block in blocks] or [1],
-            len(state.ranks) or 1,
-            len(state.processes) or 1,
-            len(state.events) or 1,
-        )
+        counts = len(state.ranks) or 1, len(state.processes) or 1, len(state.events) or 1
+        for airy in (True, False):
+            blocks = panels.devices_full(
+                state, left - (1 if wide else 0), self._selected_index(state), airy=airy
+            )
+            plan = arrange(cells, height, [len(block) for block in blocks], *counts)
+            if plan.full and plan.chart >= _ROOMY[wide]:
+                break
         self.set_class(plan.wide, "wide")
         if plan.wide:
             self._right.styles.width = side
@@ -75,7 +79,7 @@ class Overview(Container):
         moved = False
         for panel, rows in (
             (self._devices, plan.devices),
-            (self._chart, plan.chart),
+            *zip(self._charts, self._heights(len(state.devices), plan.chart), strict=True),
             (self._ranks, plan.ranks),
             (self._processes, plan.processes),
             (self._events, plan.events),
@@ -88,6 +92,13 @@ class Overview(Container):
             self.call_after_refresh(self._fill, state, blocks if plan.full else None)
         else:
             self._fill(state, blocks if plan.full else None)
+
+    @staticmethod
+    def _heights(devices: int, rows: int) -> list[int]:
+        """Of each chart: one for every card where there is room, else one of the selected card."""
+        shown = devices if devices <= _CHARTS and rows >= devices * _CHART else 1
+        each, more = divmod(rows, max(1, shown))
+        return [each + (number < more) if number < shown else 0 for number in range(_CHARTS)]
 
     def _selected_index(self, state: RunState) -> int | None:
         """NVML's index of the selected device, where there is a choice."""
@@ -105,60 +116,49 @@ class Overview(Container):
         elif blocks is None:
             head, *blocks = panels.devices_compact(state, cells, self._selected_index(state))
         chosen = min(self.monitor.selected, max(0, len(state.devices) - 1))
-        self._devices.show_blocks(head, blocks, chosen)
-        if state.devices and self._chart.display:
-            size = self._chart.size
-            drawn = chart.chart(
-                state.devices[chosen],
-                state,
-                size.width - (1 if self.has_class("wide") else 0),
-                size.height,
-                span_s=self.monitor.span_s,
-                textured=self.monitor.textured,
-            )
-            self._chart.show(drawn)
-        else:
-            self._chart.show([])
-        for panel, draw in ((self._ranks, panels.rank_lines), (self._processes, panels.process_lines)):
-            if panel.display:
-                panel.show_rows(draw(state, panel.size.width))
+        self._devices.show_blocks(
+            head,
+            blocks,
+            chosen,
+            self.monitor.pinned_position(),
+            tell=lambda unseen: panels.fullest([state.devices[position] for position in unseen]),
+        )
+        self._fill_charts(state, chosen)
+        order = self.monitor.sort
+        self._processes.title = "processes on the cards" + (f", by {order}" if order != ORDERS[0] else "")
+        if self._ranks.display:
+            named = state.ranks and self._ranks.size.width >= panels.RANK_FIGURES
+            self._ranks.title = "ranks, allocated of reserved" if named else "ranks"
+            self._ranks.show_drawn(partial(panels.rank_lines, state))
+        if self._processes.display:
+            self._processes.show_drawn(partial(panels.process_lines, state, order=order))
         if self._events.display:
             untold = not panels.moment_fits(state, self.size.width)
-            self._events.show_rows(panels.event_lines(state, self._events.size.width, moment=untold))
+            self._events.show_drawn(partial(panels.event_lines, state, moment=untold))
+
+    def _fill_charts(self, state: RunState, chosen: int) -> None:
+        shown = [chart for chart in self._charts if chart.display]
+        devices = state.devices if len(shown) > 1 else state.devices[chosen : chosen + 1]
+        for chart, device in zip(shown, devices, strict=False):
+            chart.show_device(device, state, chart.size.width - (1 if self.has_class("wide") else 0))
 
     def on_resize(self) -> None:
         """Draw again for the new size."""
         if self._state is not None:
             self.show_state(self._state)
 
-    def next_panel(self, step: int) -> None:
-        """Keys go to the next panel that is shown; devices come first."""
-        shown: list[Panel | None] = [
-            None,
-            *(p for p in (self._ranks, self._processes, self._events) if p.display),
-        ]
-        now = self._focused()
-        position = (shown.index(now) + step) % len(shown) if now in shown else 0
-        for panel in (self._ranks, self._processes, self._events):
-            panel.mark(panel is shown[position])
+    def selected_text(self) -> str:
+        """The selected device with all its terms, to the byte; or the focused panel."""
+        panel, state = self._focused(), self._state
+        if panel is not None:
+            return panel.text
+        if state is None or not state.devices:
+            return ""
+        return present.device_words(state.devices[min(self.monitor.selected, len(state.devices) - 1)], state)
 
-    def _focused(self) -> Panel | None:
-        panels_ = (self._ranks, self._processes, self._events)
-        return next((panel for panel in panels_ if panel.focused_panel), None)
+    async def choose(self) -> None:
+        """Open the selected card."""
+        await self.monitor.action_show("device")
 
-    def move(self, step: int) -> None:
-        """One row of the focused panel, or one device."""
-        panel = self._focused()
-        if panel is None:
-            self.monitor.select_device(self.monitor.selected + step)
-        else:
-            panel.scroll_rows(step)
-
-    def move_page(self, step: int) -> None:
-        """One page of the focused panel."""
-        panel = self._focused()
-        self.move(step * (panel.page() if panel is not None else 4))
-
-    def move_end(self, step: int) -> None:
-        """To one end of the focused panel."""
-        self.move(step * 1_000_000)
+    def _panels(self) -> tuple[Panel, ...]:
+        return self._ranks, self._processes, self._events

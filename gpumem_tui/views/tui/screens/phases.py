@@ -1,61 +1,94 @@
-"""The phases: what every rank is doing, what each phase took, and what allocated is made of."""
+"""The phases: what every rank is doing, what each phase took on which rank, and what allocated is made of."""
 
-from typing import TYPE_CHECKING, cast
+from functools import partial
 
 from textual.app import ComposeResult
-from textual.containers import Container
+from textual.containers import Container, Vertical
 
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.views import phasepanels
-from gpumem_tui.views.tui.screens.arrange import arrange_phases
+from gpumem_tui.views.phases import ORDERS
+from gpumem_tui.views.text import width
+from gpumem_tui.views.tui.screens.arrange import WIDE, arrange_phases
+from gpumem_tui.views.tui.screens.view import RowsView
+from gpumem_tui.views.tui.widgets.chart import Chart
+from gpumem_tui.views.tui.widgets.lines import Terms
 from gpumem_tui.views.tui.widgets.panel import Panel
-
-if TYPE_CHECKING:
-    from gpumem_tui.views.tui.app import MonitorApp
 
 TITLE = "phases"
 
+_REMARK = 26
+"""Cells of a heading that its rule and how many rows are out of view may take."""
 
-class Phases(Container):
-    """Current phases on top, the table below them, then composition and inputs where there are some."""
+
+_SIDE = 44
+"""Cells from which on there is something to read beside the table."""
+
+_STEP = 4
+"""The table's column grows by so many cells at once: not every longer figure moves all that is beside it."""
+
+
+class Phases(RowsView, Container):
+    """Current phases on top, the table below them, then composition and inputs where there are some.
+
+    Where it is wide, these stand beside the table, with the selected card's history below them.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="phases")
         self._now = Panel("now", id="now")
         self._table = Panel(TITLE, id="phasetable")
+        self._compared = Panel("ranks compared", id="compared")
         self._composition = Panel("what allocated is made of", id="composition")
         self._inputs = Panel("inputs of root modules", id="inputs")
+        self._chart = Chart(id="phaseschart")
+        self._left, self._right = Vertical(id="phasesleft"), Vertical(id="phasesright")
         self._table.focused_panel = True
         self._state: RunState | None = None
-
-    @property
-    def monitor(self) -> "MonitorApp":
-        """The app, by its own type."""
-        return cast("MonitorApp", self.app)
+        self._airy = False
+        """Whether there is room for blank rows."""
 
     def compose(self) -> ComposeResult:
-        """Four panels, one below the other."""
-        yield self._now
-        yield self._table
-        yield self._composition
-        yield self._inputs
+        """Two columns; the stylesheet puts one below the other where it is narrow."""
+        with self._left:
+            yield self._now
+            yield self._table
+            yield self._compared
+        with self._right:
+            yield self._composition
+            yield self._inputs
+            yield self._chart
 
     def show_state(self, state: RunState) -> None:
-        """Draw a picture: heights first, and contents once they stand."""
+        """Draw a picture: widths and heights first, and contents once they stand."""
         self._state = state
         cells, height = self.size.width, self.size.height
         if not cells or not height:
             return
-        table = phasepanels.phase_table(state, cells)
-        plan = arrange_phases(
-            height,
-            len(state.ranks) or 1,
-            len(table.head) + len(table.rows),
-            len(phasepanels.composition_lines(state, cells)),
-            len(phasepanels.input_lines(state, cells)),
-        )
-        moved = False
-        for panel, rows in zip(self._panels(), plan, strict=True):
+        whole = max(phasepanels.whole_width(state) + 2, cells // 2)
+        side = cells - -(-whole // _STEP) * _STEP if cells >= WIDE else 0
+        beside = side >= _SIDE
+        left, right = (cells - side, side) if beside else (cells, cells)
+        table = phasepanels.phase_table(state, left)
+        for self._airy in (True, False):
+            plan = arrange_phases(
+                height,
+                len(state.ranks) or 1,
+                len(table.head) + len(table.rows),
+                len(phasepanels.spread_lines(state, left)),
+                len(phasepanels.composition_lines(state, right, airy=self._airy)),
+                len(phasepanels.input_lines(state, right)),
+                beside=beside,
+            )
+            if plan.chart:
+                break
+        moved = self.has_class("wide") != beside or (beside and self._right.size.width != right)
+        self.set_class(beside, "wide")
+        self._right.styles.width = right if beside else "1fr"
+        if not state.devices:
+            plan = plan._replace(chart=0)
+        panels: tuple[Terms, ...] = (*self._panels(), self._chart)
+        for panel, rows in zip(panels, plan, strict=True):
             if panel.size.height != rows or panel.display != bool(rows):
                 panel.display = bool(rows)
                 panel.styles.height = rows
@@ -66,22 +99,32 @@ class Phases(Container):
             self._fill(state)
 
     def _panels(self) -> tuple[Panel, ...]:
-        """In the order in which they stand, which is that of their heights in a plan."""
-        return self._now, self._table, self._composition, self._inputs
+        """In the order in which they stand, which is that of their heights in a plan; a chart comes last."""
+        return self._now, self._table, self._compared, self._composition, self._inputs
 
     def _fill(self, state: RunState) -> None:
         """Draw into panels whose sizes stand."""
-        cells = self.size.width
-        table = phasepanels.phase_table(state, cells)
-        self._table.title = f"{TITLE}; no room for {table.dropped}" if table.dropped else TITLE
-        self._table.show_rows(table.rows, table.head)
+        cells = self._table.size.width
+        order = self.monitor.phase_order
+        table = phasepanels.phase_table(state, cells, order)
+        title = TITLE if order == ORDERS[0] else f"{TITLE} by {order}"
+        if table.dropped:
+            named = f"{title}; no room for {table.dropped}"
+            fits = width(named) + _REMARK <= cells
+            title = named if fits else f"{title}; no room for {table.dropped.count(', ') + 1} columns"
+        self._table.title = title
+        self._table.show_drawn(lambda room: phasepanels.phase_table(state, room, order).rows, table.head)
         for panel, draw in (
             (self._now, phasepanels.current_lines),
-            (self._composition, phasepanels.composition_lines),
+            (self._compared, phasepanels.spread_lines),
+            (self._composition, partial(phasepanels.composition_lines, airy=self._airy)),
             (self._inputs, phasepanels.input_lines),
         ):
             if panel.display:
-                panel.show_rows(draw(state, cells))
+                panel.show_drawn(partial(draw, state))
+        device = self.monitor.device_in(state)
+        if self._chart.display and device is not None:
+            self._chart.show_device(device, state, self._chart.size.width)
 
     def on_resize(self) -> None:
         """Draw again for the new size."""
@@ -100,15 +143,3 @@ class Phases(Container):
     def _focused(self) -> Panel:
         """The panel that keys go to: the table, unless another one that is shown was chosen."""
         return next((panel for panel in self._panels() if panel.focused_panel and panel.display), self._table)
-
-    def move(self, step: int) -> None:
-        """One row of the focused panel."""
-        self._focused().scroll_rows(step)
-
-    def move_page(self, step: int) -> None:
-        """One page of the focused panel."""
-        self._focused().scroll_rows(step * self._focused().page())
-
-    def move_end(self, step: int) -> None:
-        """To one end of the focused panel."""
-        self._focused().scroll_rows(step * 1_000_000)

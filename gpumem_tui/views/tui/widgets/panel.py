@@ -5,8 +5,11 @@ from collections.abc import Callable, Sequence
 from textual import events
 
 from gpumem_tui.views.panels import rule
-from gpumem_tui.views.text import Line, Span
-from gpumem_tui.views.tui.widgets.lines import Lines
+from gpumem_tui.views.text import Line, Span, plain
+from gpumem_tui.views.tui.widgets.lines import Terms
+
+_WHOLE = 400
+"""Cells in which no row is cut."""
 
 Draw = Callable[[int], Sequence[Line]]
 """Rows of a panel for a given width."""
@@ -23,20 +26,34 @@ def hidden(above: int, below: int, noun: str = "") -> str:
     return "  ".join(parts)
 
 
-class Panel(Lines):
+class Panel(Terms):
     """A heading with rows below it; the heading says how many are out of view."""
 
     def __init__(self, title: str, *, id: str) -> None:
         super().__init__(id=id)
         self.title = title
+        self.key: Line = ()
+        """What stands after the title in colours of its own."""
         self._rows: Sequence[Line] = ()
         self._head: Sequence[Line] = ()
         self._first = 0
+        self._kept = ""
         self.focused_panel = False
 
     def show_rows(self, rows: Sequence[Line], head: Sequence[Line] = ()) -> None:
         """New rows; the place in them is kept. ``head`` stays above them."""
-        self._rows, self._head = rows, head
+        self._rows, self._head, self._kept = rows, head, ""
+        self._draw()
+
+    def show_drawn(self, draw: Draw, head: Sequence[Line] = ()) -> None:
+        """Rows of which only those with the filter's word stay; one that is cut off on screen counts."""
+        rows, word = draw(self.size.width), self.monitor.filter_word.lower()
+        if not word:
+            self.show_rows(rows, head)
+            return
+        whole = draw(_WHOLE)
+        kept = [row for row, all_of_it in zip(rows, whole, strict=False) if word in plain(all_of_it).lower()]
+        self._rows, self._head, self._kept = kept, head, f", {len(kept)} of {len(rows)} with “{word}”"
         self._draw()
 
     def _draw(self) -> None:
@@ -44,7 +61,8 @@ class Panel(Lines):
         self._first = max(0, min(self._first, len(self._rows) - room))
         below = len(self._rows) - room - self._first
         remark = hidden(self._first, max(0, below))
-        heading = rule(self.title, self.size.width, remark, focused=self.focused_panel)
+        title = self.title + self._kept
+        heading = rule(title, self.size.width, remark, focused=self.focused_panel, key=self.key)
         shown = [heading, *self._head, *self._rows[self._first : self._first + room]]
         self.show(shown[: self.size.height])
 
@@ -52,6 +70,13 @@ class Panel(Lines):
         """Move by rows; stops at both ends."""
         self._first += count
         self._draw()
+
+    def keep_in_view(self, row: int) -> None:
+        """Scroll as little as shows this row."""
+        first = max(row - self.page() + 1, min(self._first, row))
+        if first != self._first:
+            self._first = first
+            self._draw()
 
     def page(self) -> int:
         """Rows of one page."""
@@ -73,7 +98,7 @@ class Panel(Lines):
         self.scroll_rows(-1)
 
 
-class DeviceList(Lines):
+class DeviceList(Terms):
     """The devices, as blocks or as table rows, with the selected one always in view."""
 
     def __init__(self, *, id: str) -> None:
@@ -81,13 +106,27 @@ class DeviceList(Lines):
         self._blocks: Sequence[Sequence[Line]] = ()
         self._head: Sequence[Line] = ()
         self._chosen = 0
+        self._pinned: int | None = None
+        self._tell: Callable[[Sequence[int]], Span] = lambda _: Span("")
         self._first = 0
         self.at_row: list[int] = []
         """Which device (by position) each row of the widget belongs to; −1 for none."""
 
-    def show_blocks(self, head: Sequence[Line], blocks: Sequence[Sequence[Line]], chosen: int) -> None:
-        """New devices; ``chosen`` is the position of the selected one."""
+    def show_blocks(
+        self,
+        head: Sequence[Line],
+        blocks: Sequence[Sequence[Line]],
+        chosen: int,
+        pinned: int | None = None,
+        *,
+        tell: Callable[[Sequence[int]], Span],
+    ) -> None:
+        """New devices; ``chosen`` is the selected one's position, ``pinned`` of one that stays in view.
+
+        ``tell`` says of some positions what must be known of those that are not in view.
+        """
         self._head, self._blocks, self._chosen = head, blocks, chosen
+        self._pinned, self._tell = pinned, tell
         self._draw()
 
     def _draw(self) -> None:
@@ -104,10 +143,22 @@ class DeviceList(Lines):
             rows += [position] * len(self._blocks[position])
         remark = hidden(self._first, len(self._blocks) - self._first - count, "devices")
         if remark:
-            lines = [*lines[: self.size.height - 1], (Span(f"   {remark}", "key"),)]
+            unseen = [n for n in range(len(self._blocks)) if not self._first <= n < self._first + count]
+            more = (Span(f"   {remark}  ", "key"), self._tell(unseen))
+            lines = [*lines[: self.size.height - 1], more]
             rows = [*rows[: self.size.height - 1], -1]
+        self._keep_pinned(lines, rows)
         self.at_row = rows
         self.show(lines[: self.size.height])
+
+    def _keep_pinned(self, lines: list[Line], rows: list[int]) -> None:
+        """A pinned device that is out of view takes the place of the first one that is in view."""
+        pinned = self._pinned
+        if pinned is None or pinned in rows or pinned >= len(self._blocks):
+            return
+        at, block = len(self._head), list(self._blocks[pinned])
+        lines[at : at + len(block)] = block
+        rows[at : at + len(block)] = [pinned] * len(block)
 
     def _fitting(self, room: int, first: int | None = None) -> int:
         """How many blocks from ``first`` on are shown whole; at least one."""
@@ -120,10 +171,13 @@ class DeviceList(Lines):
             used += len(block)
         return max(1, len(self._blocks) - start)
 
-    def on_click(self, event: events.Click) -> None:
-        """A click selects a device."""
-        if event.y < len(self.at_row) and self.at_row[event.y] >= 0:
-            self.monitor.select_device(self.at_row[event.y])
+    async def on_click(self, event: events.Click) -> None:
+        """A click selects a device; one on the selected device opens it."""
+        at = self.at_row[event.y] if event.y < len(self.at_row) else -1
+        if at == self._chosen:
+            await self.monitor.action_show("device")
+        elif at >= 0:
+            self.monitor.select_device(at)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
         """The wheel goes to the next device."""
