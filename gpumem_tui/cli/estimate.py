@@ -1,6 +1,7 @@
 """``estimate``: what a model needs before anything runs, as a sheet for a ticket or as JSON."""
 
 import argparse
+import io
 import shlex
 import sys
 from collections.abc import Callable, Iterable
@@ -22,6 +23,7 @@ from gpumem_tui.analysis.estimate.request import Model, Request
 from gpumem_tui.analysis.estimate.training import OPTIMIZERS, SHARDS
 from gpumem_tui.errors import BadInput
 from gpumem_tui.sources.modelfiles import read_model
+from gpumem_tui.views.text import to_ascii
 
 _EPILOG = """\
   gpumem-tui estimate --params 7B --bits 16 --reserve-gib 4 --device 24GiB
@@ -146,9 +148,12 @@ def run(arguments: argparse.Namespace) -> int:
         words["rounded"] = arguments.params.strip()[-1].isalpha()
     made = estimate(Request(**words, model=_model(arguments.files)))
     if arguments.json:
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8")  # JSON is UTF-8 whatever the locale
         sys.stdout.write(sheet.as_json(made))
-    else:
-        sys.stdout.write(sheet.as_text(made, shlex.join(["gpumem-tui", *sys.argv[1:]])))
+        return 0
+    text = sheet.as_text(made, shlex.join(["gpumem-tui", *sys.argv[1:]]))
+    sys.stdout.write(text if "utf" in (sys.stdout.encoding or "").lower() else to_ascii(text))
     return 0
 
 

@@ -1,11 +1,13 @@
-"""``explain``: every out-of-memory failure in a message or a log, and what its figures say.
+"""``explain``: failures of memory in a message, a log or a recording, and the map of a memory snapshot.
 
 The JSON (``--json``) is one object: ``schema`` (1), ``source``, ``lines``, ``bytes``,
 ``failures``, ``failures_not_kept``, ``pressure``, ``aftermath``, ``root_causes``,
 ``planning``, ``notes``. A failure has the fields of ``OomFailure`` and ``findings``; a size is null
 where the text does not print it, otherwise an object with ``printed``, ``bytes``,
 ``low_bytes``, ``high_bytes`` (null with a ``reason`` where the text prints a stand-in).
-Fields are only ever added.
+Of a recording (a directory) it is ``schema``, ``source``, ``run`` and ``failures`` as in
+``report --json``; of a memory snapshot (a pickle) ``schema``, ``source``, ``devices`` (each
+with ``pools`` and ``segments``), ``failed`` and ``settings``. Fields are only ever added.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpumem_tui.analysis.findings import Finding
     from gpumem_tui.analysis.oomtext import Figure, OomFailure, Reading
+    from gpumem_tui.journal.rundir import RunDirectory
 
 SCHEMA = 1
 _SHOWN = 10
@@ -28,13 +31,23 @@ NCCL, Slurm, Kubernetes, the kernel and DataLoader workers, with whatever launch
 terminals and CI put around them. A line that only says that the driver was asked
 twice (pressure) is no failure.
 
-exit codes: 0 a failure was found; 1 none was found; 2 usage; 4 the file cannot be read"""
+A run (its directory, or its name where there is no file of that name) gives the
+failures of that recording, from exact figures. A pickle of
+torch.cuda.memory._dump_snapshot gives the pools and the map of each device; it is read
+as plain data, and refused where it is more.
+
+exit codes: 0 a failure was found; 1 none was found; 2 usage; 4 the file cannot be read
+(a snapshot that can be read ends with 0)"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
     parser.epilog = _EPILOG
-    parser.add_argument("file", metavar="FILE", help="a log or a pasted message; - reads standard input")
+    parser.add_argument(
+        "file",
+        metavar="FILE",
+        help="a log or a pasted message (- reads standard input), a run, or a memory snapshot",
+    )
     parser.add_argument("--json", action="store_true", help="stable schema, raw bytes with their bounds")
     parser.add_argument("--all", action="store_true", help=f"print more than {_SHOWN} failures in full")
     parser.add_argument("--ascii", action="store_true", help="ASCII only")
@@ -43,8 +56,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print what the log says; 0 where it tells of a failure, else 1."""
     from gpumem_tui.analysis.oomtext import Scanner
-    from gpumem_tui.sources import logs
+    from gpumem_tui.sources import logs, snapshots
 
+    if (recorded := _run_of(arguments.file)) is not None:
+        return _recording(recorded, arguments)
+    if arguments.file != "-" and snapshots.is_pickle(arguments.file):
+        return _snapshot(arguments)
     scanner = Scanner()
     for block in logs.blocks(arguments.file):
         scanner.feed(block)
@@ -55,6 +72,91 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         _write_text(reading, name, everything=arguments.all, ascii_only=arguments.ascii)
     return 0 if reading.failures else 1
+
+
+def _run_of(name: str) -> "RunDirectory | None":
+    """The run of that path, else of that name; None for a file, and where there is neither."""
+    from pathlib import Path
+
+    from gpumem_tui.errors import RunNotFound
+    from gpumem_tui.journal import rundir
+
+    path = Path(name)
+    if name == "-" or (path.exists() and not (path / "run.json").exists()):
+        return None
+    try:
+        return rundir.find(name)
+    except RunNotFound:
+        return None
+
+
+def _recording(recorded: "RunDirectory", arguments: argparse.Namespace) -> int:
+    """Print the failures of a run; 0 where it has any, else 1."""
+    from gpumem_tui.session import Recording
+    from gpumem_tui.views import jsonview
+    from gpumem_tui.views.failuretext import render_failures
+
+    state = Recording(recorded).read()
+    if arguments.json:
+        told = jsonview.document(state)
+        document = {"schema": SCHEMA, "source": _utf8(arguments.file), "run": told["run"]}
+        _print_json({**document, "failures": told["failures"]})
+    else:
+        cells, ascii_only = _terminal(arguments.ascii)
+        most = None if arguments.all else _SHOWN
+        print(render_failures(state, cells=cells, ascii=ascii_only, most=most), end="")
+    return 0 if state.failures else 1
+
+
+def _snapshot(arguments: argparse.Namespace) -> int:
+    """Print the pools and the map of a memory snapshot."""
+    import msgspec
+
+    from gpumem_tui.analysis.fragmentation import pools_of
+    from gpumem_tui.analysis.snapshot import read_snapshot
+    from gpumem_tui.errors import BadInput
+    from gpumem_tui.sources.snapshots import UnreadableSnapshot, read_plain
+    from gpumem_tui.views.failuretext import render_snapshot
+
+    try:
+        snapshot = read_snapshot(read_plain(arguments.file))
+    except BadInput as error:
+        raise UnreadableSnapshot(f"{_utf8(arguments.file)}: {error}") from None
+    if arguments.json:
+        devices = [
+            {
+                "device": device,
+                "pools": msgspec.to_builtins(pools_of(snapshot.of(device))),
+                "segments": msgspec.to_builtins(snapshot.of(device)),
+            }
+            for device in snapshot.devices()
+        ]
+        document = {"schema": SCHEMA, "source": _utf8(arguments.file), "devices": devices}
+        failed = msgspec.to_builtins(snapshot.failed)
+        _print_json({**document, "failed": failed, "settings": snapshot.settings})
+    else:
+        cells, ascii_only = _terminal(arguments.ascii)
+        print(render_snapshot(snapshot, _utf8(arguments.file), cells=cells, ascii=ascii_only), end="")
+    return 0
+
+
+def _utf8(name: str) -> str:
+    """A name of bytes that are no UTF-8 comes as surrogates, which neither JSON nor a terminal can carry."""
+    return name.encode("utf-8", "replace").decode()
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    import msgspec
+
+    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+
+
+def _terminal(ascii_only: bool) -> tuple[int, bool]:
+    """Width of the text, and whether it is ASCII."""
+    import shutil
+
+    ascii_only |= "utf" not in (sys.stdout.encoding or "").lower()
+    return max(40, min(100, shutil.get_terminal_size((80, 24)).columns)), ascii_only
 
 
 def _write_json(reading: "Reading", name: str) -> None:
@@ -68,18 +170,14 @@ def _write_json(reading: "Reading", name: str) -> None:
         entry["findings"] = msgspec.to_builtins(diagnose(situation(failure)))
     for pressure, entry in zip(reading.pressure, document["pressure"], strict=True):
         entry["findings"] = msgspec.to_builtins(diagnose(pressure_situation(pressure)))
-    # a name of bytes that are no UTF-8 comes as surrogates, which JSON cannot carry
-    document["source"] = name.encode("utf-8", "replace").decode()
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=1).decode() + "\n")
+    document["source"] = _utf8(name)
+    _print_json(document)
 
 
 def _write_text(reading: "Reading", name: str, *, everything: bool, ascii_only: bool) -> None:
-    import shutil
-
     from gpumem_tui.views.text import to_ascii
 
-    ascii_only |= "utf" not in (sys.stdout.encoding or "").lower()
-    cells = max(40, min(100, shutil.get_terminal_size((80, 24)).columns))
+    cells, ascii_only = _terminal(ascii_only)
     for line in _lines(reading, name, cells, everything=everything):
         print(to_ascii(line) if ascii_only else line)
 
@@ -91,7 +189,7 @@ def _lines(reading: "Reading", name: str, cells: int, *, everything: bool) -> It
 
     count = len(reading.failures) + reading.failures_not_kept
     head = f"{count or 'no'} out-of-memory failure{'' if count == 1 else 's'}"
-    place = f"{readable(name.encode('utf-8', 'replace').decode())}, {_count(reading.lines, 'line')}"
+    place = f"{readable(_utf8(name))}, {_count(reading.lines, 'line')}"
     yield from _wrap(f"{head} in {place}", cells)
     for number, failure in enumerate(reading.failures, 1):
         if number > _SHOWN and not everything:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING
 import gpumem_tui
 from gpumem_tui.agent import wire
 from gpumem_tui.cli.simulation import Simulation
-from gpumem_tui.errors import CannotRecord, RecordingExists
+from gpumem_tui.errors import CannotRecord, GpumemError, RecordingExists
 from gpumem_tui.journal import rundir
-from gpumem_tui.journal.runfile import RunFile
+from gpumem_tui.journal.runfile import RunFile, privately
 from gpumem_tui.keeper import end_like, keep_batch, keep_terminal, workload_environment
 from gpumem_tui.keeper.batch import find_program
+from gpumem_tui.records.revision import Revision
+from gpumem_tui.sources.revision import revision_of
 from gpumem_tui.units import parse_size
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ KEPT_VARIABLES = (
     "PYTORCH_HIP_ALLOC_CONF",
     "PYTORCH_ALLOC_CONF",
     "PYTORCH_NO_CUDA_MEMORY_CACHING",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "PYTHONHASHSEED",
     "NCCL_BUFFSIZE",
     "NCCL_CUMEM_ENABLE",
     "NCCL_MAX_NCHANNELS",
@@ -50,6 +54,9 @@ KEPT_VARIABLES = (
     "SLURM_NTASKS",
 )
 """The only environment variables that a recording keeps."""
+
+SEED_OPTIONS = ("--seed", "--random-seed", "--random_seed", "--manual-seed", "--manual_seed")
+"""Options of a training script that everybody reads as its seed."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +73,13 @@ class Plan:
     reset_peaks: bool = True
     strict: bool = False
     """Synchronise at every phase boundary, as a benchmark protocol asks."""
+    history: bool = False
+    """Have the allocator's history recorded, and dumped where memory runs out."""
     disk_budget: str = "512MiB"
+    declared: dict[str, str] = field(default_factory=dict)
+    warmup: str | None = None
+    foresight: bool = False
+    """Say on standard error, after a simulated batch run, what a real card would need."""
     beside: "Callable[[SimulatedMachine | None, int, int | None], None] | None" = None
     """Called in the keeper's process before the workload starts, with the machine and the keeper."""
 
@@ -79,14 +92,15 @@ def launch(plan: Plan) -> int:
     """
     find_program(plan.command, os.environ)  # before anything is made
     budget_bytes = parse_size(plan.disk_budget, what="--disk-budget")
+    revision = revision_of(Path.cwd())
     step = slurm_step(os.environ) if plan.name is None and plan.simulation is None else None
     if step is not None and plan.how == "batch":
-        return _join_step(plan, step, budget_bytes)
+        return _join_step(plan, step, budget_bytes, revision)
     run = rundir.create(plan.name or rundir.new_name(plan.command))
     machine = None
     try:
         if plan.simulation is not None:
-            machine = plan.simulation.machine(plan.command, run.path / "simcard.state")
+            machine = plan.simulation.machine(plan.command, run.simcard_file)
     except BaseException:
         shutil.rmtree(run.path, ignore_errors=True)  # nothing ran: leave no empty recording behind
         raise
@@ -96,16 +110,23 @@ def launch(plan: Plan) -> int:
         plan.hertz,
         plan.reset_peaks,
         plan.strict,
+        plan.history,
     )
 
     def ready(keeper_pid: int) -> None:
-        run.write_facts(_facts(plan, run, machine, budget_bytes, keeper_pid))
+        run.write_facts(_facts(plan, run, machine, budget_bytes, keeper_pid, revision))
         start_recorder(run, machine)
         if plan.beside is not None:
             plan.beside(machine, keeper_pid, wire.started_ticks(keeper_pid))
 
     if plan.how == "batch":
-        end_like(keep_batch(run.path, plan.command, environment, lambda: ready(os.getpid())))
+        ending = keep_batch(run.path, plan.command, environment, lambda: ready(os.getpid()))
+        if plan.foresight:
+            with contextlib.suppress(
+                GpumemError
+            ):  # the status is the workload's, whatever the recording is like
+                print_foresight(run)
+        end_like(ending)
     size = shutil.get_terminal_size()
     modes = None
     with contextlib.suppress(termios.error):
@@ -116,7 +137,21 @@ def launch(plan: Plan) -> int:
         return 0
     from gpumem_tui.cli.attach import watch
 
-    return watch(run, started_here=True)
+    code = watch(run, started_here=True)
+    if machine is not None:
+        print_foresight(run)
+    return code
+
+
+def print_foresight(run: rundir.RunDirectory) -> None:
+    """What real cards would need, on standard error."""
+    from gpumem_tui.session import Recording
+    from gpumem_tui.views.foresight import assumption_sentences, foresight_sentences, invented_sentences
+
+    facts = Recording(run).read().facts
+    said = foresight_sentences(facts.foresight) + invented_sentences(facts.foresight)
+    for sentence in said + assumption_sentences(facts.assumptions):
+        print(sentence, file=sys.stderr)
 
 
 def _facts(
@@ -125,8 +160,10 @@ def _facts(
     machine: "SimulatedMachine | None",
     budget_bytes: int,
     keeper_pid: int,
+    revision: Revision,
 ) -> RunFile:
     simulated = None
+    seed, seed_source = seed_of(plan.labels, plan.command, os.environ)
     if plan.simulation is not None and machine is not None:
         simulated = plan.simulation.facts(machine)
     return RunFile(
@@ -148,7 +185,27 @@ def _facts(
         environment={name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ},
         hertz=plan.hertz,
         disk_budget_bytes=budget_bytes,
+        reset_peaks=plan.reset_peaks,
+        revision=revision,
+        seed=seed,
+        seed_source=seed_source,
+        declared=plan.declared,
+        warmup=plan.warmup,
     )
+
+
+def seed_of(
+    labels: Mapping[str, str], command: Sequence[str], environment: Mapping[str, str]
+) -> tuple[str | None, str | None]:
+    """The seed that this run was given, and where that is said; (None, None) where nobody says it."""
+    if "seed" in labels:
+        return labels["seed"], "label"
+    for word, after in zip(command, (*command[1:], ""), strict=True):
+        name, sign, value = word.partition("=")
+        if name in SEED_OPTIONS and (value if sign else after):
+            return value if sign else after, "command line"
+    seed = environment.get("PYTHONHASHSEED")
+    return (seed, "PYTHONHASHSEED") if seed else (None, None)
 
 
 def _user() -> str:
@@ -163,7 +220,8 @@ def start_recorder(run: rundir.RunDirectory, machine: "SimulatedMachine | None")
     environment: Mapping[str, str] = os.environ
     if machine is not None:
         environment = machine.monitor_environment()
-    with contextlib.suppress(OSError), (run.path / "recorder.log").open("ab") as log:
+    log_file = run.path / "recorder.log"
+    with contextlib.suppress(OSError), open(log_file, "ab", opener=privately) as log:
         subprocess.Popen(
             [sys.executable, "-m", "gpumem_tui.recorder", str(run.path)],
             env=dict(environment),
@@ -183,15 +241,17 @@ def slurm_step(environment: Mapping[str, str]) -> str | None:
     return f"slurm-{job}.{step}-node{node or 0}"
 
 
-def _join_step(plan: Plan, name: str, budget_bytes: int) -> int:
+def _join_step(plan: Plan, name: str, budget_bytes: int, revision: Revision) -> int:
     """Record into the one recording of the step on this node; the first task makes it."""
     try:
         run = rundir.create(name)
-        run.write_facts(_facts(plan, run, None, budget_bytes, os.getpid()))
+        run.write_facts(_facts(plan, run, None, budget_bytes, os.getpid(), revision))
     except RecordingExists:
         run = rundir.find(name)
         _wait_for_facts(run)
-    environment = workload_environment(os.environ, run.path, plan.hertz, plan.reset_peaks, plan.strict)
+    environment = workload_environment(
+        os.environ, run.path, plan.hertz, plan.reset_peaks, plan.strict, plan.history
+    )
     # All tasks offer a recorder; the recorders elect one among them.
     end_like(keep_batch(run.path, plan.command, environment, lambda: start_recorder(run, None)))
 

@@ -26,11 +26,20 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--name", help="name of the recording (default: date, time and script)")
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="kept in the recording; repeatable")
+    add(
+        "--declare",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a size that you mean to run, such as batch=4; stands beside the shapes really seen; repeatable",
+    )
+    add("--warmup", metavar="TEXT", help="what you call warm-up, as reports say it (default: first spans)")
     add("--simulate", metavar="SIZE[,SIZE…]", help="run on simulated cards of this memory, e.g. 24GiB,24GiB")
     add("--kernel-us", type=float, metavar="N", help="microseconds a simulated kernel takes (default: none)")
     add(
         "--sim-set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the simulated card"
     )
+    add("--foresight", action="store_true", help="with --simulate in batch: say the peak on standard error")
     add("--batch", action="store_true", help="keep the command's streams even in a terminal; open no view")
     add(
         "--detach", action="store_true", help="start in the background on a terminal of its own; open no view"
@@ -42,16 +51,23 @@ def describe(parser: argparse.ArgumentParser) -> None:
         default="observe",
         help="strict waits for the device at every phase boundary: exact in time, but it changes overlap",
     )
+    add(
+        "--history",
+        action="store_true",
+        help="record PyTorch's history of allocations, and dump it into failures/ where memory runs out",
+    )
     add("--no-peak-reset", action="store_true", help="leave PyTorch's peak counters alone; peaks become ≥")
     add("--disk-budget", default="512MiB", metavar="SIZE", help="for the journals (default 512MiB)")
     add("--anyway", action="store_true", help="start even where no GPU is found")
 
 
-FLAGS = frozenset({"-h", "--help", "--batch", "--detach", "--no-peak-reset", "--anyway"})
+FLAGS = frozenset(
+    {"-h", "--help", "--batch", "--detach", "--no-peak-reset", "--anyway", "--history", "--foresight"}
+)
 """Options of ours that take no value."""
 
 
-def split(words: list[str]) -> tuple[list[str], list[str]]:
+def split(words: list[str], flags: frozenset[str] = FLAGS) -> tuple[list[str], list[str]]:
     """Our options, and the command from its first word on: none of its options is taken for ours."""
     at = 0
     while at < len(words):
@@ -60,7 +76,7 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
             return words[:at], words[at + 1 :]
         if not word.startswith("--") and word != "-h":
             break
-        at += 1 if word in FLAGS or "=" in word else 2
+        at += 1 if word in flags or "=" in word else 2
     return words[:at], words[at:]
 
 
@@ -86,13 +102,13 @@ def is_a_terminal() -> bool:
     return all(os.isatty(stream) for stream in (0, 1, 2)) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def labels_of(words: list[str]) -> dict[str, str]:
+def labels_of(words: list[str], what: str = "label") -> dict[str, str]:
     """``KEY=VALUE`` words as a dict."""
     labels = {}
     for word in words:
         key, sign, value = word.partition("=")
         if not sign or not key:
-            raise BadInput(f"label {word!r} is not of the form KEY=VALUE")
+            raise BadInput(f"{what} {word!r} is not of the form KEY=VALUE")
         labels[key] = value
     return labels
 
@@ -126,17 +142,24 @@ def run(arguments: argparse.Namespace) -> int:
             hertz=arguments.hertz,
             reset_peaks=not arguments.no_peak_reset,
             strict=arguments.protocol == "strict",
+            history=arguments.history,
             disk_budget=arguments.disk_budget,
+            declared=labels_of(arguments.declare, what="declared size"),
+            warmup=arguments.warmup,
+            foresight=arguments.foresight and simulation is not None,
         )
     )
 
 
-def require_gpu() -> None:
-    """Raise :class:`MissingRequirement` where no GPU is found: nothing could be measured."""
+def require_gpu(otherwise: str = ", or --anyway") -> None:
+    """Raise :class:`MissingRequirement` where no GPU is found: nothing could be measured.
+
+    ``otherwise``: what else the verb can do then, beside simulated cards.
+    """
     from gpumem_tui.sources.probe import probe
 
     found = probe()
     if not found.present:
         raise MissingRequirement(
-            f"{found.line}; nothing was run. Use --simulate 24GiB for simulated cards, or --anyway"
+            f"{found.line}; nothing was run. Use --simulate 24GiB for simulated cards{otherwise}"
         )

@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpumem_tui.errors import BadInput
-from gpumem_tui.units import format_bytes, parse_size
+from gpumem_tui.units import format_bytes, parse_card
 
 if TYPE_CHECKING:
     from gpumem_tui.journal.runfile import Simulated
     from gpumem_tui.simcard import SimulatedMachine
+
+
+A100_BYTES = (40 << 30, 80 << 30)
+"""Sizes that are taken for an A100, unless ``--sim-set compute_capability=…`` says otherwise."""
 
 
 @dataclass(frozen=True)
@@ -24,7 +28,7 @@ class Simulation:
     @staticmethod
     def of(sizes: str, kernel_us: float | None, settings: Sequence[str]) -> "Simulation":
         """From ``24GiB,24GiB`` and NAME=VALUE words. Raises :class:`BadInput`."""
-        devices = tuple(parse_size(size, what="--simulate size") for size in sizes.split(","))
+        devices = tuple(parse_card(size, what="--simulate size") for size in sizes.split(","))
         if len(devices) > 16:
             raise BadInput(f"--simulate takes 1 to 16 cards, not {len(devices)}")
         if kernel_us is not None and not 0 <= kernel_us <= 1e6:
@@ -46,9 +50,13 @@ class Simulation:
 
         libraries = build(find_python(command))
         settings = dict(self.settings)
+        a100 = all(size in A100_BYTES for size in self.devices)
+        capability = settings.pop("compute_capability", "8.0" if a100 else "8.6")
         if self.kernel_us is not None:
             settings["kernel_us"] = f"{self.kernel_us:g}"
-        return SimulatedMachine.create(libraries, state, devices=self.devices, **settings)
+        return SimulatedMachine.create(
+            libraries, state, devices=self.devices, compute_capability=capability, **settings
+        )
 
     def facts(self, machine: "SimulatedMachine") -> "Simulated":
         """What ``run.json`` and every screen say of it."""

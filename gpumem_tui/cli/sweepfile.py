@@ -1,0 +1,62 @@
+"""Where sweeps are kept: a folder of each one's name beside the recordings, with ``sweep.json`` and logs.
+
+Owns that file, written whole and read back; refuses folders that are taken.
+"""
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from gpumem_tui.analysis.sweep import VERSION, Sweep
+from gpumem_tui.errors import CannotRecord, RecordingExists, UnreadableRecording
+from gpumem_tui.journal import rundir
+
+FILE = "sweep.json"
+
+
+def create(name: str) -> Path:
+    """A new folder for a sweep. Raises :class:`RecordingExists`, :class:`CannotRecord`, :class:`BadInput`."""
+    folder: Path = rundir.home() / "sweeps" / rundir.require_name(name, longest=96)
+    try:
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
+        raise RecordingExists(
+            f"a sweep named {name} exists in {folder.parent}; choose another name"
+        ) from None
+    except OSError as error:
+        raise CannotRecord(f"cannot make {folder}: {error.strerror}") from error
+    return folder
+
+
+def write(folder: Path, sweep: Sweep) -> None:
+    """Replace the file whole. Raises :class:`CannotRecord`."""
+    temporary = folder / f".{FILE}.tmp"
+    try:
+        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(sweep), indent=1) + b"\n")
+        temporary.rename(folder / FILE)
+    except OSError as error:
+        raise CannotRecord(f"cannot write {folder}/{FILE}: {error.strerror}") from error
+
+
+def find(name: str) -> Path | None:
+    """The folder of the sweep of exactly that name or path; None where there is none, or a run is meant."""
+    folder = Path(name) if os.sep in name else rundir.home() / "sweeps" / name
+    try:
+        is_run = os.sep not in name and (rundir.home() / "runs" / name).is_dir()
+        return folder if name and not is_run and (folder / FILE).is_file() else None
+    except OSError:  # no file may have such a name
+        return None
+
+
+def read(folder: Path) -> Sweep:
+    """What is kept of it. Raises :class:`UnreadableRecording`."""
+    file = folder / FILE
+    try:
+        sweep = msgspec.json.decode(file.read_bytes(), type=Sweep)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise UnreadableRecording(f"{file} is damaged, or no sweep at all") from error
+    if sweep.gpumem_tui_sweep > VERSION:
+        raise UnreadableRecording(f"{file} was written by a newer gpumem-tui")
+    return sweep
