@@ -43,11 +43,11 @@ class AgentRun:
         """Processes that have written, by journal name."""
         return sorted({path.name.split(".")[0] for path in (self.path / "journal").glob("rank-*")})
 
-    def records(self, kind: type | None = None) -> list:
-        """Every record of every process, or those of one kind."""
+    def records(self, kind: type | None = None, pid: int | None = None) -> list:
+        """Every record of every process, or those of one kind, or of one process."""
         found = [
             records.decode_line(line)
-            for path in sorted((self.path / "journal").glob("rank-*"))
+            for path in sorted((self.path / "journal").glob("rank-*" if pid is None else f"rank-{pid}-*"))
             for line in path.read_bytes().splitlines()[1:]
         ]
         return found if kind is None else [record for record in found if isinstance(record, kind)]

@@ -20,20 +20,38 @@ from pathlib import Path
 import hypothesis
 import pytest
 from agentrun import agent_run  # noqa: F401  a fixture
-from product import gpumem  # noqa: F401  likewise
+from product import gpumem, on_pty  # noqa: F401  likewise
+from thorough import EXAMPLES
+from tui.slowline import slow, terminal  # noqa: F401  likewise
 
 from gpumem_tui.errors import MissingRequirement
 from gpumem_tui.simcard import DeviceStatus, Libraries, MachineStatus, SimulatedMachine, build
 from gpumem_tui.simcard import outside as outside_module
 from gpumem_tui.units import parse_size
 
-hypothesis.settings.register_profile("gpumem", deadline=None)  # a busy machine is no finding
+hypothesis.settings.register_profile(
+    "gpumem",
+    deadline=None,  # a busy machine is no finding
+    max_examples=EXAMPLES,
+)
 hypothesis.settings.load_profile("gpumem")
+
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    # Ignored under nohup, and in what a shell starts with &. Children inherit that, but not a handler.
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 REQUIRE = "GPUMEM_TUI_REQUIRE_SIMCARD"
 
 FOREIGN = ("SIMCARD_", "LD_PRELOAD", "CUDA_", "PYTORCH_", "TORCH_", "NCCL_", "GPUMEM_")
 """Starts of variables that a workload must not inherit from whoever runs the tests."""
+
+
+QUICK_END = """
+import atexit, os, sys, threading
+threading._shutdown(); atexit._run_exitfuncs(); sys.stdout.flush(); sys.stderr.flush(); os._exit(0)
+"""
+"""How a script that came to its end ends: in order, but for taking torch's objects apart for a second."""
 
 
 class SimCard:
@@ -105,7 +123,7 @@ class SimCard:
     def _python(source: str | Path, args: Sequence[str]) -> list[str]:
         if isinstance(source, Path):
             return [sys.executable, str(source), *args]
-        return [sys.executable, "-c", textwrap.dedent(source), *args]
+        return [sys.executable, "-c", f"{textwrap.dedent(source)}\n{QUICK_END}", *args]
 
     def hold(self, size: str | int, device: int = 0, name: str = "holder") -> "subprocess.Popen[str]":
         """Start another process that holds so much."""

@@ -15,7 +15,13 @@ class Terminal:
         self.started_s = time.monotonic()
         env = {**environment, "TERM": "xterm-256color", "LANG": "C.UTF-8"}
         self.child = pexpect.spawn(
-            command[0], command[1:], env=env, cwd=str(folder), dimensions=(rows, columns), timeout=30
+            command[0],
+            command[1:],
+            env=env,
+            cwd=str(folder),
+            dimensions=(rows, columns),
+            timeout=30,
+            use_poll=True,
         )
         self.received = b""
 
@@ -29,7 +35,7 @@ class Terminal:
         self._stream.feed(data)
         return "\n".join(self.screen.display)
 
-    def wait_for(self, text, seconds=20.0) -> str:
+    def wait_for(self, text, seconds=60.0) -> str:
         """The screen, once it shows a text."""
         until = time.monotonic() + seconds
         while text not in (shown := self.read(0.02)):
@@ -38,7 +44,7 @@ class Terminal:
 
     def wait_for_end(self) -> int:
         """The exit status."""
-        until = time.monotonic() + 20
+        until = time.monotonic() + 60
         while self.child.isalive():
             self.read()
             assert time.monotonic() < until, "it did not end:\n" + self.read()

@@ -107,3 +107,22 @@ def test_a_forked_child_gives_the_journal_up_without_writing(tmp_path):
     journal.abandon()
 
     assert lines_of(tmp_path) == []
+
+
+def test_a_descriptor_that_another_file_has_got_is_neither_written_to_nor_closed(tmp_path):
+    folder, users = tmp_path / "journal", tmp_path / "the user's"
+    folder.mkdir()
+    journal = open_journal(folder)
+    journal.append("word", 1, "first", "")
+    journal.flush()
+
+    os.close(journal._fd)  # as a program does that closes whatever it has not opened
+    with users.open("wb") as file:
+        assert file.fileno() == journal._fd
+        journal.append("word", 2, "second", "")
+        journal.flush()
+        journal.close()
+        file.write(b"whole")
+
+    assert users.read_bytes() == b"whole"
+    assert [line.code for line in lines_of(folder)] == ["first", "second"]

@@ -122,3 +122,11 @@ def test_more_names_than_the_table_holds_share_the_last(tmp_path):
 
     assert edges[100].name == "Model100"
     assert edges[-1].name == "(further names)"
+
+
+def test_names_beyond_the_table_take_no_memory(tmp_path):
+    ring = make(tmp_path / "r")
+    numbers = {ring.name(f"epoch {number}", "") for number in range(5 * rings.NAMES)}
+
+    assert len(numbers) == rings.NAMES - 1
+    assert len(ring.numbers) < rings.NAMES

@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from gpumem_tui.agent.weave import weave
+from gpumem_tui.agent.weave import entered, weave
 
 
 def add(a, b=2, *, c=3):
@@ -27,6 +27,18 @@ def decorate(function):
         return function(*args, **kwargs)
 
     return wrapper
+
+
+# fmt: off
+def laid_out_oddly(a,
+b=2
+):
+    text = """
+first column"""
+# a comment in the first column
+    return (
+a + b, text)
+# fmt: on
 
 
 def counted(*numbers):
@@ -129,6 +141,12 @@ def test_names_signature_defaults_and_closure_are_those_of_the_original():
     )  # fmt: skip
 
 
+def test_a_function_ends_where_it_ends_and_not_where_it_seems_to():
+    log = Log()
+
+    assert weave(laid_out_oddly, log.enter, log.leave, never)(1) == (3, "\nfirst column")
+
+
 def test_the_original_is_not_changed():
     log = Log()
     weave(add, log.enter, log.leave, never)
@@ -154,6 +172,26 @@ def test_an_exception_handled_outside_is_not_taken_for_one_of_the_function():
         woven(1)
 
     assert log.lines[-1] == ("leave", "token", None)
+
+
+def test_a_thread_knows_which_woven_functions_it_is_in():
+    asked = []
+
+    def ask(first):
+        asked.append(entered())
+
+    log = Log()
+    inner = weave(add, ask, log.leave, never)
+
+    def outer(a):
+        return inner(a)
+
+    inner(1)
+    weave(make_scaled(1), log.enter, log.leave, never)(1)
+    decorated = weave(decorate, log.enter, log.leave, never, inner="wrapper")(outer)
+    decorated(1)
+
+    assert asked == [set(), {"enter"}]
 
 
 @pytest.mark.parametrize("function", [len, counted])

@@ -38,7 +38,7 @@ def test_imports_go_down_only():
 def test_help_loads_no_third_party_module():
     code = """
         from gpumem_tui.cli import parser
-        for verb in ("run", "attach", "runs", "report", "demo"):
+        for verb in ("run", "attach", "runs", "report", "compare", "export", "demo"):
             parser(verb).format_help()
     """
 
@@ -46,7 +46,7 @@ def test_help_loads_no_third_party_module():
 
 
 def test_the_agent_loads_nothing_beyond_the_standard_library():
-    code = "import gpumem_tui.agent.process, gpumem_tui.agent.failures, gpumem_tui.hook"
+    code = "import gpumem_tui.agent.process, gpumem_tui.agent.inquest, gpumem_tui.hook"
 
     assert loaded_by(code) == set()
 
@@ -56,7 +56,9 @@ def test_the_live_view_never_loads_torch_or_the_driver_library():
 
 
 def test_a_recording_is_read_without_a_terminal_library():
-    assert loaded_by("import gpumem_tui.session, gpumem_tui.views.plain") & {"textual", "rich"} == set()
+    views = "plain, gpumem_tui.views.report, gpumem_tui.views.export.tables, gpumem_tui.views.export.trace"
+
+    assert loaded_by(f"import gpumem_tui.session, gpumem_tui.views.{views}") & {"textual", "rich"} == set()
 
 
 def test_the_keeper_s_own_part_loads_no_driver_library():

@@ -3,6 +3,8 @@
 import os
 
 import pytest
+from product import COMMAND
+from terminal import Terminal
 
 CASES = [
     (["run", "train.py"], 2, "no GPU"),
@@ -28,6 +30,8 @@ CASES = [
     (["report", "nosuch", "--json"], 3, "no recordings"),
     (["attach", "--interval", "0"], 2, "0.5 to 60"),
     (["bogus"], 2, "invalid choice"),
+    (["--bogus"], 2, "unknown option --bogus; see gpumem-tui --help"),
+    (["explain", "one.log", "two.log"], 2, "one thing too many: two.log; see gpumem-tui explain --help"),
 ]
 
 
@@ -98,6 +102,18 @@ def test_a_command_with_escapes_and_line_breaks_is_one_plain_line_of_runs(gpumem
     assert listed.count(b"\n") == 1
     assert b"\x1b" not in listed
     assert b"red second line" in listed
+
+
+def test_a_long_command_has_a_line_of_its_own_on_a_narrow_terminal_and_is_cut_there(gpumem):
+    gpumem.run(["true", "train.py", "x" * 100])
+    view = Terminal([*COMMAND, "runs"], gpumem.environment, gpumem.folder)
+    code = view.wait_for_end()
+    first, second, rest, *_ = (line.rstrip() for line in view.screen.display)
+
+    assert code == 0
+    assert first.endswith("ago")
+    assert (second[:20], second[-1]) == ("    true train.py xx", "…")
+    assert rest == ""
 
 
 @pytest.mark.parametrize("verb", ["runs", "report"])

@@ -12,7 +12,7 @@ GIB = 1 << 30
 
 def estimate(gpumem, *words):
     """The JSON document of a command line."""
-    return json.loads(gpumem("estimate", *words, "--json").stdout)
+    return json.loads(gpumem.told("estimate", *words, "--json").stdout)
 
 
 def sizes(document):
@@ -79,13 +79,25 @@ def test_bad_input_is_one_clear_line_and_nothing_half_written(gpumem, words, say
     (gpumem.folder / "truncated.safetensors").write_bytes(struct.pack("<Q", 500) + b"{")
     (gpumem.folder / "config.json").write_text("{")
 
-    done = gpumem("estimate", *words, exits=2)
-    lines = done.stderr.decode().splitlines()
+    done = gpumem.told("estimate", *words)
+    lines = done.stderr.splitlines()
 
+    assert done.returncode == 2
     assert len(lines) == 1
     assert lines[0].startswith("gpumem-tui: ")
     assert says in lines[0]
-    assert done.stdout == b""
+    assert done.stdout == ""
+
+
+def test_a_terminal_without_utf_8_gets_plain_characters_and_json_stays_itself(gpumem):
+    ascii_only = {"PYTHONIOENCODING": "ascii"}
+    text = gpumem("estimate", "--params", "7B", "--device", "8GiB", env=ascii_only).stdout.decode()
+    document = gpumem("estimate", "--params", "7B", "--json", env=ascii_only).stdout
+
+    assert "= 7,000,000,000 parameters x 16 bits / 8" in text
+    assert "-5,410,065,408" in text
+    assert "?" not in text
+    assert json.loads(document)["lines"][0]["formula"] == "7,000,000,000 parameters × 16 bits ÷ 8"
 
 
 def test_it_loads_the_standard_library_only(gpumem):

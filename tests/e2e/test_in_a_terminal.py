@@ -8,34 +8,19 @@ import time
 
 import pexpect
 import pytest
-from product import COMMAND, wait_until
-from terminal import Terminal
+from product import wait_until
 
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def terminal(gpumem):
-    """Starts programs on ptys; ends them with the test."""
-    made = []
-
-    def start(*words, **options):
-        made.append(Terminal([*COMMAND, *map(str, words)], gpumem.environment, gpumem.folder, **options))
-        return made[-1]
-
-    yield start
-    for each in made:
-        each.child.close(force=True)
-
-
-def test_a_run_opens_its_view_goes_on_after_a_detach_and_is_come_back_to(gpumem, terminal):
+def test_a_run_opens_its_view_goes_on_after_a_detach_and_is_come_back_to(gpumem, on_pty):
     go = gpumem.folder / "go"
     script = f"echo working; while [ ! -e {go} ]; do sleep 0.05; done; exit 3"
-    first = terminal("run", "--anyway", "--name", "mine", "--", "sh", "-c", script)
+    first = on_pty("run", "--anyway", "--name", "mine", "--", "sh", "-c", script)
     first.wait_for("mine")
-    first.press("2")
+    first.press("6")
     first.wait_for("working")
     first.press("q")
     first.wait_for("etach")
@@ -45,7 +30,7 @@ def test_a_run_opens_its_view_goes_on_after_a_detach_and_is_come_back_to(gpumem,
     assert b"gpumem-tui attach mine" in first.received
     assert gpumem.recording().read().facts.life is Life.RUNNING
 
-    second = terminal("attach", "mine")
+    second = on_pty("attach", "mine")
     second.wait_for("running")
     go.touch()
     second.wait_for("exit code 3")
@@ -54,23 +39,23 @@ def test_a_run_opens_its_view_goes_on_after_a_detach_and_is_come_back_to(gpumem,
     assert second.wait_for_end() == 0
 
 
-def test_a_run_whose_end_is_watched_gives_its_exit_code(gpumem, terminal):
-    view = terminal("run", "--anyway", "--", "sh", "-c", "sleep 1; exit 5")
+def test_a_run_whose_end_is_watched_gives_its_exit_code(gpumem, on_pty):
+    view = on_pty("run", "--anyway", "--", "sh", "-c", "sleep 1; exit 5")
     view.wait_for("exit code 5")
     view.press("q")
 
     assert view.wait_for_end() == 5
 
 
-def test_the_line_is_cut_and_the_run_lives(gpumem, terminal):
-    view = terminal("run", "--anyway", "--name", "mine", "--", "sleep", "60")
+def test_the_line_is_cut_and_the_run_lives(gpumem, on_pty):
+    view = on_pty("run", "--anyway", "--name", "mine", "--", "sleep", "60")
     view.wait_for("running")
     view.child.close(force=False)
 
     time.sleep(0.5)
     recording = gpumem.recording()
     assert recording.read().facts.life is Life.RUNNING
-    again = terminal("attach")
+    again = on_pty("attach")
     again.wait_for("mine")
     again.press("q")
     again.wait_for("top")
@@ -78,15 +63,15 @@ def test_the_line_is_cut_and_the_run_lives(gpumem, terminal):
     wait_until(lambda: recording.read().facts.ending, 10, "its end")
 
 
-def test_the_view_is_killed_and_the_run_lives(gpumem, terminal):
-    view = terminal("run", "--anyway", "--", "sleep", "60")
+def test_the_view_is_killed_and_the_run_lives(gpumem, on_pty):
+    view = on_pty("run", "--anyway", "--", "sleep", "60")
     view.wait_for("running")
     os.kill(view.child.pid, signal.SIGKILL)
     view.child.wait()
     recording = gpumem.recording()
 
     assert recording.read().facts.life is Life.RUNNING
-    assert recording.stop(signal.SIGTERM) == "SIGTERM was sent to the workload"
+    assert recording.reach.stop("SIGTERM") == "SIGTERM was sent to the workload"
     wait_until(lambda: recording.read().facts.ending, 10, "its end")
 
 

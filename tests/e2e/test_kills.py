@@ -11,7 +11,7 @@ from product import wait_until
 
 from gpumem_tui.agent import ring as rings
 from gpumem_tui.agent import wire
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 
 LOOP = """
 import os, sys, time, torch, torch.nn as nn
@@ -138,7 +138,7 @@ class TestTerminalRun:
         gpumem.wait_for_run()
         recording = gpumem.recording()
         recording.read()
-        recording.type_in(b"hello\n")
+        recording.reach.type_in(b"hello\n")
         wait_until(lambda: b"got hello" in gpumem.latest().output_log.read_bytes(), 10, "an answer")
 
     @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ class TestTerminalRun:
         recording = gpumem.recording()
         wait_until(lambda: recording.read().facts.life is Life.RUNNING, 10, "a running workload")
 
-        assert recording.stop(signal.Signals[how]) == f"{how} was sent to the workload"
+        assert recording.reach.stop(how) == f"{how} was sent to the workload"
         wait_until(lambda: recording.read().facts.ending == f"killed by {ending}", 10, "its end")
 
     def test_killing_its_keeper_ends_it_as_closing_a_terminal_would(self, gpumem):

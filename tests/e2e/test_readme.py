@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 import gpumem_tui
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.cli import VERBS, parser
 from gpumem_tui.cli import run as run_verb
+from gpumem_tui.cli import sweep as sweep_verb
 
 ROOT = Path(gpumem_tui.__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -20,6 +21,8 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith(("gpumem-tui ", "gpumem "))
 ]
+SPLITS = {"run": run_verb.split, "sweep": sweep_verb.split}
+"""Verbs with a command of somebody else's behind their options."""
 INLINE = re.findall(r"`(gpumem-tui [^`]*)`", README)
 
 
@@ -27,10 +30,10 @@ INLINE = re.findall(r"`(gpumem-tui [^`]*)`", README)
 def test_every_command_is_one_that_the_program_takes(command):
     words = shlex.split(command.replace("[", "").replace("]", "").replace(",24GiB", ""))[1:]
     assert words[0] in VERBS
-    if words[0] == "run":
-        own, rest = run_verb.split(words[1:])
+    if words[0] in SPLITS:
+        own, rest = SPLITS[words[0]](words[1:])
         assert rest, command
-        words = ["run", *own]
+        words = [words[0], *own]
 
     parser(words[0]).parse_args([w for w in words if w != "…" and not w.isupper()])
 
@@ -99,3 +102,11 @@ def test_without_pytorch_the_demo_says_so_in_one_line_and_plays_the_recording(gp
     assert done.stderr.count(b"\n") == 1
     assert b"playing the bundled recording instead" in done.stderr
     assert b"RECORDED" in done.stdout
+
+
+def test_every_promise_names_tests_that_are_there():
+    section = README.split("## What we promise")[1].split("\n## ")[0]
+    named = re.findall(r"`(tests/[^`]+)`", section)
+
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []

@@ -6,7 +6,7 @@ import sys
 import pytest
 from product import wait_until
 
-from gpumem_tui.analysis.state import Life
+from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.records import Sample
 from gpumem_tui.session import Recording
 from gpumem_tui.units import GIB, MIB

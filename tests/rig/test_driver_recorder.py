@@ -195,12 +195,13 @@ def test_it_lasts_as_long_as_the_workload_when_the_keeper_was_killed(recording):
     assert recorder.wait(LONG_S) == 0
 
 
-def test_it_gives_way_to_the_workload(recording):
+def test_it_gives_way_to_the_workload_but_is_not_taken_before_it_for_want_of_host_memory(recording):
     recorder = recording.record()
     recording.wait_for("memory")
 
     assert os.getpriority(os.PRIO_PROCESS, recorder.pid) == os.getpriority(os.PRIO_PROCESS, 0) + 5
-    assert int(Path(f"/proc/{recorder.pid}/oom_score_adj").read_text()) == 1000
+    scores = [Path(f"/proc/{pid}/oom_score_adj").read_text() for pid in (recorder.pid, "self")]
+    assert scores[0] == scores[1]
 
 
 def test_a_driver_call_that_hangs_stops_neither_host_readings_nor_the_end(recording):

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from gpumem_tui.simcard.cards import context_bytes
+
 GIB, MIB = 1 << 30, 1 << 20
-CONTEXT = 500 * MIB
+CONTEXT = context_bytes((8, 6))
 
 CHURN = """
 import ctypes, random, sys

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from gpumem_tui.errors import BadInput
-from gpumem_tui.simcard import SimulatedMachine
+from gpumem_tui.simcard import SimulatedMachine, cards
 
 GIB = 1 << 30
 
@@ -22,7 +22,7 @@ def test_the_state_is_private_and_says_what_was_asked_for(simcard):
     assert (status.name, status.compute_capability) == ("Simulated card", "8.6")
     assert (device.total_bytes, device.used_bytes, device.processes) == (24 * GIB, 0, ())
     assert device.reserved_bytes == 24 * GIB // 80 // (2 << 20) * (2 << 20)
-    assert simcard.machine.settings()["context_bytes"] == 500 << 20
+    assert simcard.machine.settings()["context_bytes"] == cards.context_bytes((8, 6))
 
 
 def test_a_machine_is_made_anew_only_when_nobody_uses_it(simcard):

@@ -27,14 +27,14 @@ for options in (dict(do_sample=False), dict(do_sample=True, top_k=5), dict(num_b
 
 
 def test_networks_and_operations_run_through(simcard):
-    parts = "conv_net transformer data operations linear_algebra sparse recurrent profiler parallel"
+    parts = "conv_net transformer attention data operations linear_algebra sparse recurrent profiler parallel"
 
     simcard.python(WORKLOAD, *parts.split())
 
 
 @pytest.mark.simcard(compute_capability="9.0")
 def test_networks_run_through_at_compute_capability_9_0(simcard):
-    simcard.python(WORKLOAD, "conv_net", "transformer")
+    simcard.python(WORKLOAD, "conv_net", "transformer", "attention", "recurrent")
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("torchvision"), reason="torchvision is not installed")
@@ -45,6 +45,40 @@ def test_torchvision_runs_through(simcard):
 @pytest.mark.skipif(not importlib.util.find_spec("transformers"), reason="transformers is not installed")
 def test_transformers_train_and_generate(simcard):
     simcard.python(TRANSFORMERS, settings={"true_every": 16})
+
+
+COUNTS = """
+import torch
+x, n = torch.zeros(100, device="cuda"), torch.zeros(100, dtype=torch.long, device="cuda")
+large = torch.zeros(3_000_000, device="cuda")
+
+def leave_numbers():
+    for _ in range(64):  # freed at once: their memory is that of what comes next
+        torch.tensor([1.0], device="cuda"), torch.tensor([7], device="cuda")
+
+counts = {
+    "nonzero": lambda: torch.nonzero(x).shape[0],
+    "nonzero of many": lambda: torch.nonzero(large).shape[0],
+    "where": lambda: torch.where(x > 0)[0].numel(),
+    "mask": lambda: x[x > 0].numel(),
+    "unique": lambda: torch.unique(n).numel(),
+    "unique in a row": lambda: torch.unique_consecutive(n).numel(),
+    "masked_select": lambda: x.masked_select(x > 0).numel(),
+}
+for name, count in counts.items():
+    leave_numbers()
+    print(name, count(), sep=": ")
+print(torch.tensor([3.5], device="cuda").item())
+"""
+
+
+def test_a_count_is_never_what_lay_in_its_place_before(simcard):
+    done = simcard.python(COUNTS)
+    *counts, mine = done.stdout.splitlines()
+
+    assert [line for line in counts if not line.endswith(": 0")] == []
+    assert len(counts) == simcard.device().invented_reads == 7
+    assert mine == "3.5"
 
 
 def test_true_every_ends_loops_that_wait_and_trips_guards(simcard):

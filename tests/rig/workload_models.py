@@ -143,6 +143,31 @@ def recurrent():
     with torch.backends.cudnn.flags(enabled=False):
         y, _ = nn.LSTM(8, 8).to(dev)(torch.randn(3, 2, 8, device=dev))
         y.sum().backward()
+    for kind in (nn.RNN, nn.LSTM, nn.GRU):
+        net = kind(8, 16, num_layers=2, bidirectional=True, dropout=0.1).to(dev)
+        y, _ = net(torch.randn(5, 3, 8, device=dev))
+        assert y.shape == (5, 3, 32)
+        y.sum().backward()
+        packed = nn.utils.rnn.pack_padded_sequence(torch.randn(5, 3, 8, device=dev), torch.tensor([5, 3, 2]))
+        net(packed)[0].data.sum().backward()
+        assert all(p.grad is not None and p.grad.shape == p.shape for p in net.parameters())
+        net.eval()(torch.randn(5, 3, 8, device=dev))
+    y, _ = nn.LSTM(8, 16, proj_size=4, bias=False).to(dev)(torch.randn(5, 3, 8, device=dev))
+    y.sum().backward()
+
+
+def attention():
+    """By PyTorch's own choice, and through cuDNN, which it prefers on newer cards."""
+    for dtype in (torch.float16, torch.bfloat16):
+        q = torch.randn(2, 8, 128, 64, device=dev, dtype=dtype, requires_grad=True)
+        few = torch.randn(2, 2, 128, 64, device=dev, dtype=dtype, requires_grad=True)
+        mask = torch.ones(128, 128, device=dev, dtype=dtype)
+        for options in ({}, {"is_causal": True}, {"attn_mask": mask}, {"dropout_p": 0.1}):
+            F.scaled_dot_product_attention(q, q, q, **options).sum().backward()
+        with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+            for options in ({}, {"is_causal": True}, {"attn_mask": mask}):
+                F.scaled_dot_product_attention(q, q, q, **options).sum().backward()
+            F.scaled_dot_product_attention(q, few, few, enable_gqa=True).sum().backward()
 
 
 def profiler():

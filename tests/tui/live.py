@@ -40,6 +40,7 @@ class MovingFeed(scripted.ScriptedFeed):
         make = scripted.simulated if self.simulate else scripted.with_phases
         state = make(second, self.devices)
         self.kept = scripted.msgspec.structs.replace(state, output_bytes=len(self.output))
+        self.pictures = [self.kept]
         return self.kept
 
 
@@ -52,6 +53,7 @@ def main() -> int:
     parser.add_argument("--ascii", action="store_true", default=None)
     parser.add_argument("--still", action="store_true")
     parser.add_argument("--fail", action="store_true")
+    parser.add_argument("--low-bandwidth", action="store_true", default=None)
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--result", type=Path)
     args = parser.parse_args()
@@ -62,7 +64,12 @@ def main() -> int:
     )
     report_dir = args.result.parent if args.result else None
     result = tui.run_app(
-        feed, theme=args.theme, ascii=args.ascii, interval_s=args.interval, report_dir=report_dir
+        feed,
+        theme=args.theme,
+        ascii=args.ascii,
+        interval_s=args.interval,
+        low_bandwidth=args.low_bandwidth,
+        report_dir=report_dir,
     )
     if args.result:
         args.result.write_text(f"{result.left.value} {[stop.value for stop in feed.stopped]}")

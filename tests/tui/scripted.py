@@ -8,22 +8,25 @@ import msgspec
 
 from gpumem_tui.analysis import ledger as books
 from gpumem_tui.analysis.ledger import Counters, DriverProcess, DriverReading
-from gpumem_tui.analysis.state import (
+from gpumem_tui.analysis.rankstate import (
     CompositionState,
-    Curve,
-    DeviceState,
-    Event,
-    Health,
     InputRow,
     Levels,
     Life,
     OpenSpan,
     PhaseRow,
-    ProcessRow,
     RankState,
+    Series,
+)
+from gpumem_tui.analysis.state import (
+    Band,
+    Curve,
+    DeviceState,
+    Event,
+    Health,
+    ProcessRow,
     RunFacts,
     RunState,
-    Series,
     Severity,
 )
 from gpumem_tui.records import Reason
@@ -178,8 +181,20 @@ def picture(seconds: int = 60, count: int = 1, *, foreign: int = FOREIGN, gap=(0
         output_bytes=0,
         health=Health(),
         driver_reason=None,
+        bands=tuple(band for i in range(count) for band in bands(i, seconds)),
     )
     return msgspec.structs.replace(base, **changes)
+
+
+def bands(index: int, seconds: int) -> list[Band]:
+    """A training within which each step takes three seconds, one for each of its phases."""
+    pid, now = 4700 + index, START + seconds * SECOND
+    made = [Band(pid, index, "train", "", 0, START, None, None)]
+    for second in range(seconds):
+        phase = ("forward", "backward", "optimizer")[second % 3]
+        since = START + second * SECOND
+        made.append(Band(pid, index, phase, "", 1, since, min(now, since + SECOND), second // 3))
+    return made
 
 
 def _rows(one: DeviceState) -> list[ProcessRow]:
@@ -334,9 +349,16 @@ class ScriptedFeed:
         self.error = error
         self.stopped: list[Stop] = []
         self.typed = b""
+        self.snapshot = None
+        self.asked_for_maps = 0
         self.reads = 0
+        self.past = picture
+        self.coarse = False
+        self.past_error: Exception | None = None
+        self.asked: list[tuple[int, int, int]] = []
         self.read_sizes: list[int] = []
         self.lock = threading.Lock()
+        self.reach = self
 
     def read(self) -> RunState:
         with self.lock:
@@ -348,9 +370,38 @@ class ScriptedFeed:
                 return state
             return msgspec.structs.replace(state, output_bytes=len(self.output))
 
+    def read_at(self, moment_ns: int, since_ns: int, until_ns: int, thorough: bool = False) -> RunState:
+        """The picture of that second; its curves go on to the newest."""
+        self.asked.append((moment_ns, since_ns, until_ns))
+        if self.past_error is not None:
+            raise self.past_error
+        newest = self.pictures[0]
+        then = self.past(max(0, (moment_ns - START) // SECOND), len(newest.devices))
+        devices = tuple(
+            msgspec.structs.replace(old, curves=new.curves, driver_used=new.driver_used)
+            for old, new in zip(then.devices, newest.devices, strict=True)
+        )
+        return msgspec.structs.replace(
+            then,
+            now_ns=moment_ns,
+            coarse=self.coarse and not thorough,
+            devices=devices,
+            bands=newest.bands,
+            events=tuple(event for event in newest.events if event.t_ns <= moment_ns),
+        )
+
     def read_output(self, start: int, size: int) -> bytes:
         self.read_sizes.append(size)
         return self.output[start : start + size]
+
+    def read_snapshot(self, name):
+        if isinstance(self.snapshot, Exception):
+            raise self.snapshot
+        return self.snapshot
+
+    def ask_map(self) -> str:
+        self.asked_for_maps += 1
+        return "every rank was asked for a map; it takes about a second"
 
     def stop(self, how: Stop) -> str:
         self.stopped.append(how)

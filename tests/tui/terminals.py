@@ -18,7 +18,7 @@ LIVE = Path(__file__).with_name("live.py")
 _TAKE_TERMINAL = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0)"
 _SESSION = f"{_TAKE_TERMINAL}; os.execv(sys.argv[1], sys.argv[1:])"
 _MODE = re.compile(rb"\x1b\[\?([0-9;]+)([hl])")
-_PATIENCE_S = 20
+_PATIENCE_S = 60
 
 
 class Terminal:
@@ -123,4 +123,5 @@ class Terminal:
 def _environment() -> dict[str, str]:
     dropped = ("NO_COLOR", "TEXTUAL", "COLUMNS", "LINES", "COLORTERM")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(dropped)}
+    kept["XDG_CONFIG_HOME"] = os.devnull  # nobody's settings
     return {**kept, "TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}

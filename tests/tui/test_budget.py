@@ -5,6 +5,7 @@ printed with ``-s`` and are the ones to quote.
 """
 
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
@@ -12,64 +13,108 @@ from tui.terminals import Terminal
 
 pytestmark = pytest.mark.slow
 SECONDS = 6
+LARGE = (160, 50)
+VIEWS = {
+    "busy": ("--devices 8", LARGE, ""),
+    "small": ("--devices 1", (80, 24), ""),
+    "paused": ("--devices 8", LARGE, " "),
+    "still": ("--devices 8 --still", LARGE, ""),
+    "one card": ("--devices 8", LARGE, "2"),
+    "past": ("--devices 8", LARGE, "2" + "\x1b[D" * 3),
+    "still phases": ("--devices 8 --still", LARGE, "3"),
+    "phases": ("--devices 8", LARGE, "3"),
+    "low bandwidth": ("--devices 8 --low-bandwidth", LARGE, ""),
+}
+"""Name → options, size, and the keys that are typed before it is measured."""
 
 
-def cost(*arguments, size, keys=""):
-    """(bytes a second, share of a core, seconds to the first frame) of a view at 1 Hz."""
-    view = Terminal(*arguments, size=size)
+def watch(view: Terminal, keys: str) -> tuple[float, float]:
+    """Bytes a second and the share of a core of a view at 1 Hz, while nobody types."""
+    view.pump(1.5)
+    view.type(keys)
+    view.pump(1.5)
+    process = psutil.Process(view.process.pid)
+    before, began = sum(process.cpu_times()[:2]), time.monotonic()
+    sent = 0
+    while time.monotonic() - began < SECONDS:
+        sent += len(view.pump(0.5))
+    took = time.monotonic() - began
+    return sent / took, (sum(process.cpu_times()[:2]) - before) / took
+
+
+@pytest.fixture(scope="module")
+def costs():
+    """Bytes a second, share of a core, and seconds to the first frame, by the names of views.
+
+    They are opened one after the other, and then watched at the same time.
+    """
+    views, firsts = {}, {}
     try:
-        first = view.wait_for("allocated" if "--devices" not in arguments else "ranks")
-        view.pump(1.5)
-        view.type(keys)
-        view.pump(1.5)
-        process = psutil.Process(view.process.pid)
-        before, began = sum(process.cpu_times()[:2]), time.monotonic()
-        sent = 0
-        while time.monotonic() - began < SECONDS:
-            sent += len(view.pump(0.5))
-        took = time.monotonic() - began
-        core = (sum(process.cpu_times()[:2]) - before) / took
+        for name, (options, size, _) in VIEWS.items():
+            views[name] = Terminal(*options.split(), size=size)
+            firsts[name] = views[name].wait_for("allocated" if name == "small" else "ranks")
+        with ThreadPoolExecutor(len(VIEWS)) as pool:
+            watched = {name: pool.submit(watch, views[name], keys) for name, (_, _, keys) in VIEWS.items()}
+        found = {name: (*future.result(), firsts[name]) for name, future in watched.items()}
     finally:
-        view.close()
-    print(
-        f"{arguments} {size} {keys!r}: {sent / took:.0f} B/s, {core:.1%} of a core, first frame {first:.2f} s"
-    )
-    return sent / took, core, first
+        for view in views.values():
+            view.close()
+    for name, (rate, core, first) in found.items():
+        print(f"{name} {VIEWS[name]}: {rate:.0f} B/s, {core:.1%} of a core, first frame {first:.2f} s")
+    return found
 
 
-def test_eight_busy_cards_on_a_large_terminal_stay_within_3_kib_a_second():
-    rate, core, _ = cost("--devices", "8", size=(160, 50))
+def test_eight_busy_cards_on_a_large_terminal_stay_within_3_kib_a_second(costs):
+    rate, core, _ = costs["busy"]
 
     assert rate <= 3 * 1024
     assert core < 0.25
 
 
-def test_one_card_on_a_small_terminal_stays_within_1_kib_a_second():
-    rate, _, first = cost("--devices", "1", size=(80, 24))
+def test_one_card_on_a_small_terminal_stays_within_1_kib_a_second(costs):
+    rate, _, first = costs["small"]
 
     assert rate <= 1024
     assert first < 5
 
 
-def test_a_paused_view_sends_nothing_but_how_far_it_is_behind():
-    rate, _, _ = cost("--devices", "8", size=(160, 50), keys=" ")
+def test_a_paused_view_sends_nothing_but_how_far_it_is_behind(costs):
+    rate, _, _ = costs["paused"]
 
     assert rate <= 40
 
 
-def test_an_unchanged_picture_sends_nothing():
-    rate, _, _ = cost("--devices", "8", "--still", size=(160, 50))
+def test_an_unchanged_picture_sends_nothing(costs):
+    rate, _, _ = costs["still"]
 
     assert rate == 0
 
 
-def test_unchanged_phases_send_nothing():
-    rate, _, _ = cost("--devices", "8", "--still", size=(160, 50), keys="3")
+def test_the_screen_of_one_card_stays_within_2_kib_a_second(costs):
+    rate, _, _ = costs["one card"]
+
+    assert rate <= 2 * 1024
+
+
+def test_a_cursor_in_the_past_stands_still(costs):
+    rate, _, _ = costs["past"]
+
+    assert rate <= 40
+
+
+def test_unchanged_phases_send_nothing(costs):
+    rate, _, _ = costs["still phases"]
 
     assert rate == 0
 
 
-def test_moving_phases_of_eight_ranks_stay_within_1_kib_a_second():
-    rate, _, _ = cost("--devices", "8", size=(160, 50), keys="3")
+def test_moving_phases_of_eight_ranks_stay_within_1_kib_a_second(costs):
+    rate, _, _ = costs["phases"]
+
+    assert rate <= 1024
+
+
+def test_low_bandwidth_stays_within_1_kib_a_second_on_a_large_terminal(costs):
+    rate, _, _ = costs["low bandwidth"]
 
     assert rate <= 1024

@@ -1,6 +1,7 @@
 """The live view, driven by keys and mouse: what is on screen after each."""
 
 import asyncio
+import re
 
 import msgspec
 import pytest
@@ -8,57 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from textual import events
 from textual.widgets import Input
+from thorough import examples
 from tui import scripted
-from tui.scripted import ScriptedFeed
+from tui.driven import NARROW, WIDE, View
 
 from gpumem_tui.analysis.state import Event, Severity
 from gpumem_tui.errors import UnreadableRecording
 from gpumem_tui.views.feed import Stop
-from gpumem_tui.views.text import Span, width
-from gpumem_tui.views.tui.app import Left, MonitorApp
+from gpumem_tui.views.text import width
+from gpumem_tui.views.tui.leaving import Left
 from gpumem_tui.views.tui.screens.arrange import arrange, arrange_phases
 from gpumem_tui.views.tui.themes import PALETTES
-from gpumem_tui.views.tui.widgets.lines import Lines, changed
-
-NARROW, WIDE = (80, 24), (160, 50)
-
-
-class View:
-    """An app on a scripted feed under a pilot, and what stands on its screen."""
-
-    def __init__(self, *pictures, size=NARROW, output=b"", error=None, palette="dark", ascii=False):
-        self.feed = ScriptedFeed(*pictures, output=output, error=error)
-        self.app = MonitorApp(self.feed, palette=PALETTES[palette], ascii=ascii, interval_s=3600)
-        self.context = self.app.run_test(size=size)
-
-    async def __aenter__(self):
-        self.pilot = await self.context.__aenter__()
-        await self.look()
-        return self
-
-    async def __aexit__(self, *error):
-        await self.context.__aexit__(*error)
-
-    async def look(self):
-        await self.app.look()
-        await self.settle()
-
-    async def settle(self):
-        await self.pilot.pause()
-        await self.pilot.pause()
-
-    async def press(self, *keys):
-        await self.pilot.press(*keys)
-        await self.settle()
-
-    def text(self, name):
-        return self.app.query_one(f"#{name}", Lines).text
-
-    @property
-    def screen(self):
-        """Everything as the compositor would draw it."""
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join(strip.text.rstrip() for strip in strips)
+from gpumem_tui.views.tui.widgets.lines import Lines
 
 
 async def test_the_overview_of_one_card_fits_80_by_24():
@@ -72,9 +34,10 @@ async def test_the_overview_of_one_card_fits_80_by_24():
         " █ allocated   8.90  ▓ cached         2.70  ▒ outside   0.45  ╳ others   6.00"
     )
     assert any("rank 0  GPU 0  step 120   8.90 of 11.60 GiB  train › forward" in line for line in lines)
-    assert any("bob     9000    6.00 GiB  +512 MiB/min    jupyter-lab" in line for line in lines)
+    assert any("bob     9000    6.00 GiB  +512 MiB/min  jupyter-lab" in line for line in lines)
     assert any("bob's notebook appeared with 6.00 GiB" in line for line in lines)
-    assert lines[-1] == " 1 overview  2 output  3 phases  ? help  space pause  q leave"
+    assert lines[-1].startswith(" 1 overview  ")
+    assert lines[-1] == " 1 overview  2 device  3 phases  4 matrix  5 failure  6 output  7 map  ? help  q"
 
 
 async def test_sixteen_cards_at_80_by_24_say_what_does_not_fit_and_scroll_to_it():
@@ -83,7 +46,7 @@ async def test_sixteen_cards_at_80_by_24_say_what_does_not_fit_and_scroll_to_it(
         await view.press(*["down"] * 15)
         after = view.text("devices")
 
-    assert "7 more devices: ↓" in before
+    assert "7 more devices: ↓  at most 50 % used" in before
     assert after.splitlines()[1].startswith("   7 ")
     assert after.splitlines()[-2].startswith("▸ 15 ")
     assert "7 above: ↑" in after
@@ -110,7 +73,7 @@ async def test_tab_moves_keys_to_the_next_panel():
     async with View(scripted.picture(60, 8)) as view:
         await view.press("tab", "down")
 
-        assert view.text("ranks").startswith("▸  ranks ")
+        assert view.text("ranks").startswith("▸  ranks, allocated of reserved ")
         assert "1 above: ↑" in view.text("ranks")
         assert view.app.selected == 0
 
@@ -120,7 +83,7 @@ async def test_wide_terminals_show_the_processes_beside_the_cards():
         first = view.screen.splitlines()[1]
 
     assert "GPU 0  NVIDIA A10G" in first
-    assert "ranks ──" in first
+    assert "ranks, allocated of reserved ──" in first
 
 
 async def test_a_simulated_run_says_so_and_help_tells_what_is_assumed():
@@ -166,33 +129,37 @@ async def test_pause_holds_the_picture_and_says_how_far_behind_it_is():
         await view.press("space")
 
         assert "allocated   8.90" in held
-        assert "40 s behind" in footer
+        assert "behind by 40 s" in footer
         assert "paused at " in footer
         assert held != view.text("devices")
 
 
+def sent_by(app):
+    """What an app sends to its terminal from now on."""
+    sent = []
+    app._driver.write = sent.append
+    return sent
+
+
 async def test_an_unchanged_picture_draws_nothing():
     async with View(scripted.picture(60, 2)) as view:
-        drawn = []
-        for lines in view.app.query(Lines):
-            lines.refresh = lambda *regions, name=lines.id, **_: drawn.append(name)
+        sent = sent_by(view.app)
         await view.look()
 
-        assert drawn == []
+        assert sent == []
 
 
-async def test_a_changed_figure_redraws_only_its_cells():
+async def test_a_changed_figure_redraws_only_its_row():
     first = scripted.picture(60)
     async with View(
         first, first, msgspec.structs.replace(first, ranks=(scripted.rank(0, 60, step=121),))
     ) as view:
-        regions = []
-        ranks = view.app.query_one("#ranks", Lines)
-        ranks.refresh = lambda *dirty, **_: regions.extend(dirty)
+        row = view.app.query_one("#ranks", Lines).region.y + 1
+        sent = sent_by(view.app)
         await view.look()
         await view.look()
 
-    assert [(r.x, r.y, r.width, r.height) for r in regions] == [(25, 1, 1, 1)]
+    assert re.findall(r"\x1b\[(\d+);\d+H", "".join(sent)) == [f"{row + 1}"]
 
 
 async def test_q_asks_and_d_detaches():
@@ -201,7 +168,7 @@ async def test_q_asks_and_d_detaches():
         question = view.text("footer")
         await view.press("d")
 
-    assert question == " leave bert-ft?   d detach, the run goes on   s stop the run (SIGINT)   esc stay"
+    assert question == " leave bert-ft?  d detach, the run goes on  s stop the run (SIGINT)  esc stay"
     assert view.app.return_value.left is Left.DETACHED
     assert view.feed.stopped == []
 
@@ -280,14 +247,17 @@ async def test_without_colour_no_style_has_a_colour():
     assert {c.name for style in styles for c in (style.color, style.bgcolor) if c is not None} == {"default"}
 
 
-@pytest.mark.parametrize("palette", PALETTES)
-async def test_t_goes_through_all_palettes(palette):
-    async with View(scripted.picture(60), palette=palette) as view:
+async def test_t_goes_through_all_palettes():
+    seen = []
+    async with View(scripted.picture(60), palette="dark") as view:
         for _ in PALETTES:
             await view.press("t")
+            seen.append(view.app.palette.name)
 
-        assert view.app.palette.name == palette
-        assert "allocated   8.90" in view.screen
+            assert "allocated   8.90" in view.screen
+
+    assert sorted(seen) == sorted(PALETTES)
+    assert seen[-1] == "dark"
 
 
 # --- output ---------------------------------------------------------------------------------------
@@ -299,7 +269,7 @@ def log(lines: int) -> bytes:
 
 async def test_the_output_follows_what_is_printed():
     async with View(scripted.picture(60), output=log(100)) as view:
-        await view.press("2")
+        await view.press("6")
         view.feed.output += b"\x1b[31mnewest\x1b[0m\r\n"
         await view.look()
         text = view.text("output")
@@ -311,7 +281,7 @@ async def test_the_output_follows_what_is_printed():
 
 async def test_scrolling_up_holds_the_output_and_end_follows_again():
     async with View(scripted.picture(60), output=log(100)) as view:
-        await view.press("2", "up")
+        await view.press("6", "up")
         view.feed.output += b"newest\r\n"
         await view.look()
         held = view.text("output")
@@ -325,7 +295,7 @@ async def test_scrolling_up_holds_the_output_and_end_follows_again():
 
 async def test_output_that_fits_is_always_followed():
     async with View(scripted.picture(60), output=log(5)) as view:
-        await view.press("2", "up")
+        await view.press("6", "up")
 
         assert view.text("output").splitlines()[-1] == " following"
 
@@ -333,10 +303,10 @@ async def test_output_that_fits_is_always_followed():
 async def test_a_long_log_is_read_in_windows_and_every_line_can_be_reached():
     count = 60_000
     async with View(scripted.picture(60), output=log(count)) as view:
-        await view.press("2")
+        await view.press("6")
         seen = []
         for _ in range(3):
-            await view.app.output.move(-6_000)
+            await view.app.views["output"].move(-6_000)
             seen.append(int(view.text("output").splitlines()[0].split()[1]))
         await view.press("home")
         first = view.text("output").splitlines()[0]
@@ -349,14 +319,14 @@ async def test_a_long_log_is_read_in_windows_and_every_line_can_be_reached():
 async def test_a_run_without_output_log_says_why():
     state = scripted.picture(60, facts=scripted.facts(interactive=False), output_bytes=None)
     async with View(state) as view:
-        await view.press("2")
+        await view.press("6")
 
         assert "this run was not started on a terminal" in view.text("output")
 
 
 async def test_a_line_can_be_typed_into_the_workload():
     async with View(scripted.picture(60), output=b"continue? ") as view:
-        await view.press("2", "i", *"yes q", "enter")
+        await view.press("6", "i", *"yes q", "enter")
         await view.settle()
         await view.press("escape")
 
@@ -384,13 +354,13 @@ async def test_the_phases_of_one_rank_fit_80_by_24():
     assert any(line.startswith(" rank 0  GPU 0: 8.75 GiB allocated after step 118") for line in lines)
     assert any("▦ parameters   1.00  ▧ gradients    0.50  ▤ optimizer state   2.00" in line for line in lines)
     assert any("forward Bert  119 ×  int64[8,512] int64[8,512]" in line for line in lines)
-    assert lines[-1] == " 1 overview  2 output  3 phases  ? help  space pause  q leave"
+    assert "3 phases " in lines[-1]
 
 
 async def test_keys_1_2_and_3_switch_screens():
     async with View(scripted.with_phases(60), output=log(3)) as view:
         shown = []
-        for key in "3213":
+        for key in "3613":
             await view.press(key)
             shown += [v.id for v in view.app.query("#overview, #output, #phases, #help") if v.display]
 
@@ -415,7 +385,7 @@ async def test_the_phases_of_eight_ranks_scroll_by_keys_under_a_head_that_stays(
         top = view.text("phasetable").splitlines()
 
     assert table[2] == top[2]
-    assert table[-1].startswith(" 7    optimizer 7   warm")
+    assert table[-2].startswith(" 7    optimizer 7   warm")
     assert top[3].startswith(" 0    forward")
     assert "more: ↓" in top[0]
 
@@ -427,6 +397,15 @@ async def test_the_wheel_scrolls_the_phases():
         await view.settle()
 
         assert "1 above: ↑" in view.text("phasetable")
+
+
+async def test_on_a_tall_terminal_ranks_are_compared_below_the_table():
+    async with View(scripted.with_phases(60, 8), size=(80, 50)) as view:
+        await view.press("3")
+        compared = view.text("compared").splitlines()
+
+    assert "ranks compared" in compared[0]
+    assert compared[3].startswith(" forward Bert    warm   3.00 0       3.00 all     6.00 0       6.00 all")
 
 
 async def test_tab_on_the_phases_moves_keys_to_the_next_panel_that_is_shown():
@@ -441,29 +420,27 @@ async def test_tab_on_the_phases_moves_keys_to_the_next_panel_that_is_shown():
 async def test_an_unchanged_picture_draws_nothing_on_the_phases():
     async with View(scripted.with_phases(60, 2)) as view:
         await view.press("3")
-        drawn = []
-        for lines in view.app.query(Lines):
-            lines.refresh = lambda *regions, name=lines.id, **_: drawn.append(name)
+        sent = sent_by(view.app)
         await view.look()
 
-        assert drawn == []
+        assert sent == []
 
 
-async def test_one_more_span_redraws_only_its_count():
+async def test_one_more_span_redraws_only_its_row():
     first = scripted.with_phases(60)
     later = msgspec.structs.replace(
         first, phases=tuple(msgspec.structs.replace(p, count=p.count + (p.count > 1)) for p in first.phases)
     )
     async with View(first, first, first, later) as view:
         await view.press("3")
-        regions = []
-        table = view.app.query_one("#phasetable", Lines)
-        table.refresh = lambda *dirty, **_: regions.extend(dirty)
+        table = view.app.query_one("#phasetable", Lines).region
+        sent = sent_by(view.app)
         for _ in range(3):
             await view.look()
+    rows = [int(row) - 1 for row in re.findall(r"\x1b\[(\d+);\d+H", "".join(sent))]
 
-    assert {(r.x, r.width, r.height) for r in regions} == {(27, 2, 1)}
-    assert len(regions) == 3
+    assert len(rows) == len(set(rows)) == 3
+    assert set(rows) <= set(table.line_range)
 
 
 @pytest.mark.parametrize("palette", PALETTES)
@@ -476,14 +453,18 @@ async def test_the_phases_can_be_drawn_in_every_palette_and_in_ascii(palette):
     assert "P parameters   1.00  G gradients    0.50  O optimizer state   2.00" in text
 
 
-async def test_the_help_explains_what_allocated_is_made_of():
+async def test_the_help_explains_what_allocated_is_made_of_and_every_screen():
+    pages = []
     async with View(scripted.picture(60), size=WIDE) as view:
         await view.press("question_mark")
-        text = view.text("help")
+        for _ in range(4):
+            pages.append(view.text("help"))
+            await view.press("pagedown")
+    text = "\n".join(pages)
 
     assert "▤ optimizer    state of optimizers" in text
     assert "▩ used         a rank whose allocator cannot be read" in text
-    assert "3         what each phase of the workload took" in text
+    assert "3           what each phase of the workload took" in text
 
 
 async def test_the_overview_says_of_when_the_ledgers_of_an_ended_run_are():
@@ -503,6 +484,80 @@ async def test_the_overview_says_of_when_the_ledgers_of_an_ended_run_are():
         (True, False),
     ]
     assert told not in elsewhere
+
+
+async def test_each_of_a_few_cards_has_a_chart_of_its_own_where_there_is_room():
+    async with View(scripted.with_phases(60, 2), size=WIDE) as view:
+        both = [view.text(name).splitlines()[0] for name in ("chart", "chart1")]
+        await view.pilot.resize_terminal(160, 30)
+        await view.press("down")
+        alone = view.text("chart").splitlines()[0]
+
+        assert [title[:8] for title in both] == ["── GPU 0", "── GPU 1"]
+        assert alone.startswith("── GPU 1")
+        assert not view.app.query_one("#chart1").display
+
+
+async def test_the_cursor_stands_in_every_chart():
+    async with View(scripted.with_phases(60, 2), size=WIDE) as view:
+        await view.click("#chart1", 40, 5)
+        axes = [view.text(name).splitlines()[-1] for name in ("chart", "chart1")]
+
+        assert [axis.index("┃") for axis in axes] == [40, 40]
+
+
+async def test_a_bar_does_not_touch_its_terms_where_there_is_room():
+    found = []
+    for size in (NARROW, (120, 40), WIDE):
+        async with View(scripted.with_phases(60, 2 if size != NARROW else 1), size=size) as view:
+            found.append(view.text("devices").splitlines()[2])
+
+    assert found[0].startswith(" █ allocated")
+    assert found[1:] == ["", ""]
+
+
+async def test_a_wide_terminal_has_composition_and_history_beside_the_phases():
+    async with View(scripted.with_phases(60, 2), size=WIDE) as view:
+        await view.press("3")
+        lines = view.screen.splitlines()
+
+        assert re.search("── now ─.*── what allocated is made of ─", lines[1])
+        assert any(re.search("^ [01] .*── GPU 0  whole run ─", line) for line in lines)
+        assert view.app.query_one("#phasetable", Lines).size.width < 110
+
+
+async def test_a_wide_terminal_has_the_phases_of_a_card_beside_it():
+    async with View(scripted.with_phases(60, 2), size=WIDE) as view:
+        await view.press("2", "down")
+        title, _, head, *rows = view.text("devicephases").splitlines()
+
+        assert title.startswith("── phases; no room for ")
+        assert head.split()[:2] == ["phase", "GPU"]
+        assert {row.split()[1] for row in rows if "cold" in row or "warm" in row} == {"1"}
+
+
+async def test_before_a_phase_has_ended_its_table_has_half_of_a_wide_terminal():
+    async with View(scripted.picture(60, 2), size=WIDE) as view:
+        await view.press("3")
+
+        assert "no phase has ended yet" in view.text("phasetable")
+        assert view.app.query_one("#phasetable", Lines).size.width == 80
+        assert view.app.query_one("#phaseschart").display
+
+
+async def test_the_history_beside_the_phases_has_the_cursor():
+    async with View(scripted.with_phases(60, 2), size=WIDE) as view:
+        await view.press("3", "left", "left")
+
+        assert "┃" in view.text("phaseschart").splitlines()[-1]
+
+
+async def test_without_room_beside_the_table_nothing_stands_there():
+    async with View(scripted.with_phases(60, 2), size=(138, 50)) as view:
+        await view.press("3")
+
+        assert not view.app.query_one("#phaseschart").display
+        assert view.text("composition").splitlines()[0].endswith("─" * 60)
 
 
 # --- sizes ----------------------------------------------------------------------------------------
@@ -525,18 +580,27 @@ def test_panels_never_get_more_rows_than_there_are(cells, height, blocks, ranks,
     assert side <= height
 
 
-@given(st.integers(0, 80), *[st.integers(0, 300)] * 4)
-def test_panels_of_phases_never_get_more_rows_than_they_want(height, ranks, table, composition, inputs):
-    plan = arrange_phases(height, ranks, table, composition, inputs)
-    wants = (1 + ranks, max(3, 1 + table), *(1 + count if count else 0 for count in (composition, inputs)))
+@given(st.integers(0, 80), *[st.integers(0, 300)] * 2, st.tuples(*[st.integers(0, 300)] * 3))
+def test_panels_of_phases_never_get_more_rows_than_they_want(height, ranks, table, others):
+    plan = arrange_phases(height, ranks, table, *others)
+    wants = (1 + ranks, max(3, 1 + table), *(1 + count if count else 0 for count in others), 0)
 
     assert sum(plan) <= height
     assert all(0 <= rows <= want for rows, want in zip(plan, wants, strict=True))
     assert plan.table >= min(height, 1 + table, 4)
 
 
-@pytest.mark.parametrize("name", ["overview", "output", "phases", "help"])
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(4, 80), *[st.integers(0, 300)] * 2, st.tuples(*[st.integers(0, 300)] * 3))
+def test_two_columns_of_phases_each_have_the_whole_height(height, ranks, table, others):
+    plan = arrange_phases(height, ranks, table, *others, beside=True)
+
+    assert plan.now + plan.table + plan.compared <= height
+    assert plan.composition + plan.inputs + plan.chart <= height
+    assert plan.chart == 0 or plan.chart == height - plan.composition - plan.inputs >= 10
+
+
+@pytest.mark.parametrize("name", ["overview", "device", "phases", "output", "help"])
+@settings(max_examples=examples(3), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     sizes=st.lists(st.tuples(st.integers(1, 200), st.integers(1, 60)), min_size=1, max_size=4),
     count=st.integers(0, 16),
@@ -547,6 +611,7 @@ def test_any_terminal_size_can_be_drawn(name, sizes, count):
         state = scripted.with_phases(60, count, events=(event,) * 40)
         async with View(state, size=(1, 1), output=log(50)) as view:
             await view.app.action_show(name)
+            await view.app.action_pause()
             for cells, rows in sizes:
                 await view.pilot.resize_terminal(cells, rows)
                 await view.look()
@@ -558,9 +623,21 @@ def test_any_terminal_size_can_be_drawn(name, sizes, count):
     asyncio.run(drive())
 
 
-def test_only_cells_that_differ_are_changed():
-    old, new = (Span("abc 1.00 GiB, 漢 5"),), (Span("abc 1.01 GiB, 漢 6"),)
+async def test_one_card_at_80_by_24_shows_its_whole_ledger_and_no_panel_without_contents():
+    async with View(scripted.with_phases(60)) as view:
+        await view.press("2")
+        ledger, screen = view.text("ledger"), view.screen
 
-    assert changed(old, new) == [(7, 1), (17, 1)]
-    assert changed(new, new) == []
-    assert changed((Span("a"),), (Span("a", "warning"),)) == [(0, 1)]
+    assert "free" in ledger
+    assert "= total" in ledger
+    assert "more: ↓" not in ledger
+    assert "what allocated is made of" not in screen
+    assert "what changed" in screen
+    assert "── processes " in screen
+
+
+async def test_one_card_shows_what_allocated_is_made_of_where_all_of_it_has_room():
+    async with View(scripted.with_phases(60), size=(80, 36)) as view:
+        await view.press("2")
+
+        assert "parameters" in view.text("devicecomposition")

@@ -94,6 +94,7 @@ def test_windows_are_counted_layer_by_layer():
         ({"sliding_window": 4096, "use_sliding_window": False}, None),
         ({"sliding_window": 4096, "use_sliding_window": True, "max_window_layers": 28}, 4),
         ({"sliding_window": 4096, "sliding_window_pattern": 6}, 27),
+        ({"sliding_window": 4096, "model_type": "gemma2"}, 16),
         ({}, None),
     ],
 )
@@ -101,6 +102,27 @@ def test_which_layers_have_the_window(more, windowed):
     found = shape(LLAMA | more)
 
     assert (found.window_layers.value if found.window_layers else None) == windowed
+
+
+def test_a_model_whose_file_does_not_say_which_layers_have_the_window_is_assumed_to_have_its_own_kind():
+    made = cache(LLAMA | {"sliding_window": 4096, "model_type": "gemma2"})
+
+    found = made.inputs["window_layers"]
+    assert found.origin is Origin.ASSUMED
+    assert "all but every 2nd, as gemma2 has it" in found.source
+    assert [line.bytes for line in made.lines] == [GIB // 2, GIB // 4]
+
+
+@pytest.mark.slow  # it imports transformers
+@pytest.mark.parametrize("kind", ["gemma2", "gemma3_text", "cohere2", "exaone4"])
+def test_windows_that_are_assumed_are_those_of_transformers(kind):
+    transformers = pytest.importorskip("transformers", reason="the configuration classes are its own")
+    made = transformers.AutoConfig.for_model(kind)
+    named = made.layer_types.count("sliding_attention")
+
+    old = {"num_hidden_layers": made.num_hidden_layers, "sliding_window": 4096, "model_type": kind}
+
+    assert shape(old, cache_needed=False).window_layers.value == named
 
 
 def test_layers_without_a_cache_are_left_out_and_named():

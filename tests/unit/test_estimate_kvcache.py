@@ -65,6 +65,15 @@ def test_the_formula_says_kv_heads():
     )
 
 
+def test_one_of_anything_is_no_plural():
+    (line,) = cache(layers=1, kv_heads=1, head_dim=64, tokens=1).lines
+
+    assert (
+        line.formula
+        == "2 (K and V) × 1 KV head × 64 dimensions × 1 layer × 1 token × 1 sequence × 16 bits ÷ 8"
+    )
+
+
 def test_a_window_keeps_the_last_tokens_only():
     made = cache(**EIGHT_B, window=1024)
 

@@ -157,3 +157,8 @@ def test_devices_are_sizes_in_binary_units():
 def test_a_decimal_device_size_is_refused_as_everywhere():
     with pytest.raises(BadInput, match="24GiB"):
         parse_devices("24GB")
+
+
+def test_a_device_of_24_bytes_is_refused_with_what_was_meant():
+    with pytest.raises(BadInput, match="'24' is 24 B, which no card has; write 24GiB"):
+        parse_devices("24")

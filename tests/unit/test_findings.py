@@ -1,7 +1,7 @@
 """What the figures of a failure say: one verdict where one explanation is left, otherwise "unknown"."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem_tui.analysis.findings import (
@@ -260,7 +260,6 @@ FIGURES = ("requested", "total", "free", "allocated", "idle", "reserved", "priva
 amounts = st.one_of(st.none(), st.floats(0, 100).map(gib))
 
 
-@settings(max_examples=500, deadline=None)
 @given(
     kind=st.sampled_from(Kind),
     certain=st.booleans(),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem_tui.agent import wire
@@ -14,6 +14,7 @@ from gpumem_tui.errors import UnreadableRecording
 from gpumem_tui.journal import budget, fold
 from gpumem_tui.journal.budget import keep_within
 from gpumem_tui.journal.fold import fold_segment
+from gpumem_tui.journal.foldfacts import decode_fold_facts
 from gpumem_tui.journal.follow import Follower
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.segments import list_segments
@@ -115,10 +116,12 @@ def test_a_reason_that_was_kept_is_not_counted_again_when_folded_further(run: Ru
     assert read(run) == [Memories(1, 1, 0, 0, missing=1), Memory(1, 9, 0, reason="lost")]
 
 
-def span(number: int, t_ns: int, until_ns: int, peak: int, error: str | None = None) -> list[Record]:
+def span(
+    number: int, t_ns: int, until_ns: int, peak: int, error: str | None = None, exact: bool = True
+) -> list[Record]:
     return [
-        Begin(t_ns, 2 * number, number, None, 1, "forward", "Net", 0, [(0, 1, 2)]),
-        End(until_ns, 2 * number + 1, number, error, [(0, 1, 2, peak, 2 * peak, True)]),
+        Begin(t_ns, 2 * number, number, None, 1, "forward", "Net", number, [(0, 1, 2)]),
+        End(until_ns, 2 * number + 1, number, error, [(0, 1, 2, peak, 2 * peak, exact)]),
     ]
 
 
@@ -126,11 +129,30 @@ def test_finished_spans_become_a_summary_the_first_one_apart(run: RunDirectory):
     found = folded(run, *span(1, 0, 9, 50), *span(2, 10, 14, 7), *span(3, 20, 26, 5, "OutOfMemoryError"))
 
     assert found == [
-        Spans(0, 9, "forward", "Net", 0, True, 1, 0, (9,) * 3, (50,) * 3, (100,) * 3, (1,) * 3, (2,) * 3),
         Spans(
-            10, 26, "forward", "Net", 0, False, 2, 1, (4, 6, 6), (5, 7, 5), (10, 14, 10), (1,) * 3, (2,) * 3
+            0, 9, "forward", "Net", 0, True, 1, 0, (9,) * 3, (50,) * 3, (100,) * 3, (1,) * 3, (2,) * 3,
+            inexact=0, step=1,
+        ),
+        Spans(
+            10, 26, "forward", "Net", 0, False, 2, 1, (4, 6, 6), (5, 7, 5), (10, 14, 10), (1,) * 3, (2,) * 3,
+            inexact=0, step=3,
         ),
     ]  # fmt: skip
+
+
+def test_a_fold_still_says_whose_peaks_are_lower_bounds(run: RunDirectory):
+    cold, warm = folded(
+        run, *span(1, 0, 9, 50), *span(2, 10, 14, 7, exact=False), *span(3, 20, 26, 5), *span(4, 30, 36, 5)
+    )
+
+    assert (cold.inexact, warm.inexact, warm.count) == (0, 1, 3)
+
+
+def test_spans_that_the_process_has_folded_itself_move_the_last_edge_on(run: RunDirectory):
+    own = Spans(10, 20, "decode", "Net", None, False, 8, inexact=0, seq=40, step=9)
+    path = fold_segment(write(run, [*span(1, 0, 9, 50), own]), SECOND)
+
+    assert decode_fold_facts(path.read_bytes().partition(b"\n")[0] + b"\n").last_seq == 40
 
 
 def test_a_span_over_a_border_is_seen_to_begin_and_end_in_any_mixture(run: RunDirectory):
@@ -249,7 +271,6 @@ def extent(values: list[int | None]) -> tuple[int, int, int] | None:
     return (min(known), max(known), known[-1]) if known else None
 
 
-@settings(max_examples=200, deadline=None)
 @given(journals(), st.sampled_from([SECOND, 10 * SECOND, 60 * SECOND]))
 def test_buckets_are_true_against_brute_force(tmp_path_factory, segments, width):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")
@@ -300,6 +321,8 @@ def test_buckets_are_true_against_brute_force(tmp_path_factory, segments, width)
                         min(b.t_ns for b, _, _ in group), group[-1][1].t_ns, what[0], "n", what[1], what[2],
                         len(group), sum(e.error is not None for _, e, _ in group),
                         extent([e.t_ns - b.t_ns for b, e, _ in group]), peaks, *fixed,
+                        inexact=sum(level is not None and not level[5] for _, _, level in group),
+                        step=group[-1][0].step,
                     )
                 )  # fmt: skip
     for number in range(len(segments)):
@@ -309,7 +332,6 @@ def test_buckets_are_true_against_brute_force(tmp_path_factory, segments, width)
     assert sorted(found, key=repr) == sorted(expected, key=repr)
 
 
-@settings(max_examples=100, deadline=None)
 @given(journals(), st.sampled_from([SECOND, 10 * SECOND, 60 * SECOND]))
 def test_thinning_keeps_every_maximum_and_the_last(tmp_path_factory, segments, width):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")
@@ -337,7 +359,6 @@ def test_thinning_keeps_every_maximum_and_the_last(tmp_path_factory, segments, w
     assert {r for r in map(repr, kept) if r.startswith("Proc")} <= {repr(line) for line in lines}
 
 
-@settings(max_examples=200, deadline=None)
 @given(journals())
 def test_folding_in_steps_is_folding_at_once_to_the_byte(tmp_path_factory, segments):
     results = []
@@ -404,7 +425,6 @@ def test_a_disk_that_is_full_leaves_the_segment_and_no_litter(
     assert [entry.name for entry in run.journal.iterdir()] == [path.name]
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=400))
 def test_garbage_costs_itself_when_folded(tmp_path_factory, garbage: bytes):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")

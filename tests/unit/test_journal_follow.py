@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem_tui.agent import wire
@@ -460,7 +460,6 @@ class Reader:
                 self.samples[header.host] += record.count
 
 
-@settings(max_examples=150, deadline=None)
 @given(steps=STEPS)
 def test_nothing_comes_twice_and_nothing_is_lost_in_any_order_of_events(tmp_path_factory, steps):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")
@@ -503,7 +502,6 @@ LINES = [
 ]
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.lists(st.integers(0, len(LINES) - 1), min_size=1, max_size=12), st.data())
 def test_a_flipped_bit_costs_the_lines_it_touches_only(tmp_path_factory, picks, data):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")
@@ -527,7 +525,6 @@ def test_a_flipped_bit_costs_the_lines_it_touches_only(tmp_path_factory, picks, 
     assert len(found) + lost.corrupt_lines + lost.unknown_lines >= len(lines) - last
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=3000), st.booleans())
 def test_garbage_never_stops_a_follower(tmp_path_factory, garbage: bytes, headed: bool):
     run = new_run(tmp_path_factory.mktemp("run") / "a-run")

@@ -107,6 +107,15 @@ def test_without_per_process_figures_the_unknown_terms_are_one_labelled_term():
     assert "other processes" in book.merged_label
 
 
+def test_a_list_that_is_read_in_part_keeps_its_rows_and_calls_nothing_unattributed():
+    book = ledger(whole(processes_reason=Reason.NO_PERMISSION), OURS)
+
+    assert [other.used.bytes for other in book.others] == [6 * GIB]
+    assert book.unattributed.bytes is None
+    assert book.merged.bytes == 0
+    assert book.merged_label == "processes that are not listed + unattributed"
+
+
 def test_a_process_whose_allocator_cannot_be_read_is_one_term_and_the_rest_still_closes():
     pluggable = [Counters(1, 0, None, None, None, reason=Reason.UNAVAILABLE)]
 

@@ -6,7 +6,7 @@ import re
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpumem_tui.analysis.oomtext import Family, Figure, Scanner
@@ -255,6 +255,11 @@ MESSAGES = {
         Family.LIBRARY,
         {"call": "CUBLAS_STATUS_ALLOC_FAILED in cublasCreate"},
     ),
+    "CuPy": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 9,663,676,416 bytes (allocated so far: 512 bytes).",
+        Family.LIBRARY,
+        {"call": "CuPy", "requested": "9,663,676,416 bytes"},
+    ),
     "cuDNN, perhaps": (
         "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         Family.LIBRARY,
@@ -324,6 +329,11 @@ MESSAGES = {
     ),
 }  # fmt: skip
 
+RMM = (
+    "MemoryError: std::bad_alloc: out_of_memory: CUDA error at: /rmm/mr/device/cuda_memory_resource.hpp:70:"
+    " cudaErrorMemoryAllocation out of memory"
+)
+
 PLAIN = ("backend", "device", "hint", "call", "pid")
 SIZES = (
     *("requested", "total", "free", "allocated", "idle", "reserved", "private_pools", "allowed", "own"),
@@ -363,6 +373,21 @@ def test_each_family_gives_exactly_what_it_prints(name):
     assert failure.family is family
     assert fields_of(failure) == fields
     assert failure.line == (3 if name == "Kubernetes" else 2)
+
+
+def test_an_error_of_the_host_by_its_class_that_tells_of_the_driver_is_of_the_driver():
+    (failure,) = read(RMM).failures
+
+    assert failure.family is Family.DRIVER
+
+
+def test_a_failed_call_of_the_driver_is_read_with_what_stands_before_it():
+    (failure,) = read(
+        "alloc_buffer: allocating 4096.00 MiB on device 1: cudaMalloc failed: out of memory"
+    ).failures
+
+    assert failure.family is Family.DRIVER
+    assert fields_of(failure) == {"device": 1, "requested": "4096.00 MiB"}
 
 
 @pytest.mark.parametrize("name", MESSAGES)
@@ -481,7 +506,6 @@ STACKABLE = sorted(
 )
 
 
-@settings(max_examples=300, deadline=None)
 @given(
     names=st.lists(st.sampled_from(sorted(set(MESSAGES) - set(LINEWISE))), min_size=1, max_size=1),
     stack=st.lists(st.sampled_from(STACKABLE), max_size=4, unique=True),
@@ -495,6 +519,7 @@ def test_stacked_wrappings_change_no_figure_either(names, stack, cells, before):
     for wrapping in stack:
         text = WRAPPINGS[wrapping](text).rstrip("\n")
     noise = "\n".join(line.replace("out of", "") for line in before)
+    assume(not read(noise).failures)  # a lone "MemoryError" is a message of its own
 
     failures = read(f"{noise}\n\n\n{text}\n").failures
 
@@ -504,7 +529,6 @@ def test_stacked_wrappings_change_no_figure_either(names, stack, cells, before):
     assert told == {name: value for name, value in fields.items() if name != "pid"}
 
 
-@settings(max_examples=300, deadline=None)
 @given(name=st.sampled_from(sorted(MESSAGES)), data=st.data())
 def test_a_damaged_message_gives_no_figure_that_was_not_printed(name, data):
     text = MESSAGES[name][0]
@@ -519,7 +543,6 @@ def test_a_damaged_message_gives_no_figure_that_was_not_printed(name, data):
             assert figure.printed.replace(" ", "") in squeezed
 
 
-@settings(max_examples=200, deadline=None)
 @given(cut=st.integers(0, len(NEW)))
 def test_a_message_cut_short_keeps_what_stands_and_invents_nothing(cut):
     failures = read(NEW[:cut]).failures
@@ -532,7 +555,6 @@ def test_a_message_cut_short_keeps_what_stands_and_invents_nothing(cut):
     assert len(failures) == (cut >= len("torch.OutOfMemoryError: CUDA out of memory"))
 
 
-@settings(max_examples=300, deadline=None)
 @given(st.binary(max_size=4000))
 def test_binary_garbage_ends_cleanly(garbage):
     reading = read(garbage)

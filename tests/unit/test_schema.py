@@ -22,6 +22,23 @@ def test_a_record_has_the_fields_of_its_kind_in_order(kind):
     assert STRUCTS[kind].__struct_fields__ == wire.FIELDS[kind]
 
 
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("a\udcff", "a\ufffd"),
+        ("\U0001f600\udc00\ud800", "\U0001f600\ufffd\ufffd"),
+        ("한", "한"),
+        ("\\ud800", "\\ud800"),
+        ("\\\udcff", "\\\ufffd"),
+    ],
+)
+def test_text_that_no_json_has_is_written_as_what_every_reader_takes(given, read):
+    assert records.decode_line(wire.encode("bye", 7, given)) == records.Bye(7, read)
+    assert records.decode_header(
+        wire.encode_header({**wire.header("rank", "r", 0), "argv": [given]})
+    ).argv == [read]
+
+
 def test_a_line_of_an_older_writer_lacks_the_new_fields_only():
     assert records.decode_line(b'["sample",7,0,512]') == records.Sample(7, 0, 512)
 

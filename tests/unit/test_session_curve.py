@@ -2,7 +2,8 @@
 
 import itertools
 
-from hypothesis import given, settings
+import msgspec
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem_tui.session import curve as curves
@@ -29,7 +30,6 @@ def grown(steps, bound):
 
 
 @given(st.lists(st.integers(0, 1 << 40), max_size=400))
-@settings(max_examples=200)
 def test_extremes_and_the_last_value_survive_folding(values):
     series, raw = grown([(1, value) for value in values], bound=32)
 
@@ -41,7 +41,6 @@ def test_extremes_and_the_last_value_survive_folding(values):
 
 
 @given(points)
-@settings(max_examples=100)
 def test_a_folded_point_is_true_of_its_time_and_never_mostly_a_gap(steps):
     series, raw = grown(steps, bound=32)
 
@@ -54,6 +53,15 @@ def test_a_folded_point_is_true_of_its_time_and_never_mostly_a_gap(steps):
         assert inside[-1] == (until, last)
         gaps = [b[0] - a[0] for a, b in itertools.pairwise(inside)]
         assert all(gap <= 2 * SECOND or gap <= 0.7 * (until - since) for gap in gaps)
+
+
+@given(st.integers(100, 3000), st.sampled_from([32, 64, 256]))
+def test_however_long_it_gets_no_part_is_coarser_than_its_share_of_the_whole(count, bound):
+    series, raw = grown([(1, value) for value in range(count)], bound)
+
+    widest = max(t - since for since, t in zip(series.since_ns, series.t_ns, strict=True))
+    whole = raw[-1][0] - raw[0][0]
+    assert widest <= whole / (bound // curves.OLD_SHARE)
 
 
 def test_sparse_points_are_folded_rather_than_lost():
@@ -72,3 +80,23 @@ def test_a_value_is_settled_where_all_points_around_a_moment_have_it():
     assert curve.settled(2 * SECOND + 1, SECOND) is None
     assert curve.settled(4 * SECOND + 1, SECOND) is None
     assert Curve().settled(0, SECOND) is None
+
+
+@given(st.lists(st.integers(0, 1 << 40), min_size=1, max_size=100), st.data())
+def test_a_series_stays_as_it_was_while_the_curve_goes_on(values, data):
+    taken_at = data.draw(st.integers(0, len(values)))
+    before, curves.POINTS = curves.POINTS, 32
+    try:
+        curve = Curve()
+        for number, value in enumerate(values[:taken_at]):
+            curve.add(number, number, value, value, value)
+        columns = msgspec.structs.astuple(curve.series())
+        copied = [[*column] for column in columns]
+        for number, value in enumerate(values[taken_at:], taken_at):
+            curve.add(number, number, value, value, value)
+    finally:
+        curves.POINTS = before
+
+    assert [[*column] for column in columns] == copied
+    assert [[*column[-3:]] for column in columns] == [column[-3:] for column in copied]
+    assert all(len(column) == len(copied[0]) for column in columns)

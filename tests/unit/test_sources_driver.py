@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpumem_tui.records import Gpu, Load, Memory, Processes, Reason, Word
+from gpumem_tui.sources import probe as probing
 from gpumem_tui.sources.driver import Driver
 from gpumem_tui.sources.faults import Fault, parse_fault
 from gpumem_tui.sources.nvml import (
     Found,
     LoadReading,
     MemoryReading,
+    Nvml,
     ProcessReading,
     merge_processes,
     normalise_pci,
@@ -129,6 +131,25 @@ def test_opening_that_hangs_is_said_and_does_not_hold_up_the_loop(read):
     assert until(Memory).reason is None
 
 
+def test_version_2_of_the_memory_call_is_asked_for_again_after_a_while(read):
+    library = FakeLibrary("a")
+    library.newest = 1
+    library.asked = []
+
+    def memory(handle, version=2):
+        library.asked.append(version)
+        return MemoryReading(8 * GIB, 5 * GIB, GIB if library.newest == 2 else None, library.newest)
+
+    library.memory = memory
+    until = read(library, retry_s=0.2)
+    old = [until(Memory) for _ in range(5)]
+    library.newest = 2
+    new = until(Memory, version=2)
+
+    assert {(m.version, m.driver_reserved_bytes) for m in old} == {(1, None)}
+    assert (new.driver_reserved_bytes, library.asked[:2]) == (GIB, [2, 1])
+
+
 def test_a_lost_device_has_the_driver_opened_anew_and_keeps_its_index(read):
     library = FakeLibrary("a", "b")
     until = read(library)
@@ -145,6 +166,63 @@ def test_a_lost_device_has_the_driver_opened_anew_and_keeps_its_index(read):
     assert library.opened > 1
     assert gone.uuid == back.uuid == "a"
     assert other.reason is None
+
+
+def test_a_device_that_was_refused_is_asked_for_again_while_the_driver_stays_open(read):
+    library = FakeLibrary("a", "b")
+    named, refused = library.devices, Fault(Reason.NO_PERMISSION, "Insufficient Permissions", 4)
+    library.devices = lambda: [Found(0, None, fault=refused), *named()[1:]]
+    until = read(library)
+    missing = until(Memory, index=0)
+    other = until(Memory, index=1)
+    library.devices = named
+    told = until(Gpu, index=0, reason=None)
+
+    assert parse_fault(missing.reason).reason is Reason.NO_PERMISSION
+    assert other.reason is None
+    assert until(Memory, index=0, reason=None).free_bytes == 5 * GIB
+    assert (told.uuid, library.opened) == ("a", 1)
+
+
+def test_what_a_device_is_is_told_once_however_often_it_is_asked_for():
+    library = FakeLibrary("a")
+    library.faults["a"] = Fault(Reason.LOST, "GPU is lost", 15)
+    driver = Driver(nvml=library, hertz=200, retry_s=0.01)
+    records = []
+    while library.opened < 5:
+        records += driver.poll(0.01)
+    driver.close()
+
+    assert len([record for record in records if isinstance(record, Gpu)]) == 1
+
+
+def test_two_devices_of_one_uuid_are_two_also_when_asked_for_again(read):
+    library = FakeLibrary("a", "a", "b")
+    until = read(library)
+    for index in range(3):
+        until(Memory, index=index, reason=None)
+    library.faults["b"] = Fault(Reason.LOST, "GPU is lost", 15)
+    while library.opened < 3:
+        until(Memory, index=2)
+    library.faults.clear()
+
+    assert [until(Memory, index=index, reason=None).index for index in range(3)] == [0, 1, 2]
+
+
+def test_a_driver_that_hangs_at_the_end_holds_nobody_up():
+    library, gate = FakeLibrary("a"), threading.Event()
+    library.close = gate.wait
+    driver = Driver(nvml=library)
+    while not any(isinstance(record, Memory) for record in driver.poll(0.05)):
+        pass
+    while driver.poll(0.2):
+        pass
+    began_s = time.monotonic()
+    driver.close()
+    took_s = time.monotonic() - began_s
+    gate.set()
+
+    assert 0.5 < took_s < 10
 
 
 def test_a_driver_that_goes_away_leaves_each_device_with_the_reason(read):
@@ -207,6 +285,21 @@ def entry(pid, used, instance=None):
     return SimpleNamespace(pid=pid, usedGpuMemory=used, gpuInstanceId=instance, computeInstanceId=instance)
 
 
+@pytest.mark.parametrize("nonsense", [2**64 - 1, 2**63])
+def test_an_answer_without_a_value_is_no_figure(nonsense):
+    nvml = Nvml()
+    nvml._module = SimpleNamespace(
+        NVMLError=OSError,
+        nvmlMemory_v2=2,
+        nvmlDeviceGetMemoryInfo=lambda *_: SimpleNamespace(total=24 * GIB, free=nonsense, reserved=0),
+    )
+    with pytest.raises(Fault) as fault:
+        nvml.memory(object())
+
+    assert fault.value.reason is Reason.NOT_SUPPORTED
+    assert merge_processes([("C", [entry(7, nonsense)])]) == [(7, None, "C", "not supported")]
+
+
 def test_a_process_of_two_kinds_is_counted_once():
     rows = merge_processes([("C", [entry(7, 100)]), ("G", [entry(7, 100), entry(8, 5)])])
 
@@ -245,6 +338,16 @@ def test_a_machine_without_anything_has_no_gpu_and_one_line_why(tmp_path):
     assert (answer.present, answer.devices) == (False, None)
     assert answer.line.startswith("no GPU: NVML: ")
     assert "\n" not in answer.line
+
+
+def test_a_driver_that_does_not_answer_is_there_and_holds_nobody_up(tmp_path, monkeypatch):
+    gate = threading.Event()
+    monkeypatch.setattr(probing, "_count", lambda _: gate.wait())
+    answer = probe(None, tmp_path, deadline_s=0.2)
+    gate.set()
+
+    assert (answer.present, answer.devices) == (True, None)
+    assert "has not answered" in answer.line
 
 
 def test_a_device_node_alone_counts_as_a_gpu(tmp_path):

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import time
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from gpumem_tui.sources.processes import (
     read_stat,
     sanitise,
     slurm_job,
+    started_wall_ns,
 )
 
 HEX = "0123456789abcdef" * 4
@@ -103,3 +105,13 @@ def test_the_slurm_job_is_found_in_the_cgroup_path_or_the_environment():
     assert slurm_job(old, b"SLURM_JOB_ID=1\0") == "4712"
     assert slurm_job("0::/\n", b"A=b\0SLURM_JOB_ID=4713\0") == "4713"
     assert slurm_job("0::/home/job_7/x\n", b"SLURM_JOB_ID=\x1b[2J\0") is None
+
+
+def test_the_start_of_a_process_is_told_by_the_calendar():
+    before = time.time_ns()
+    stat = read_stat(os.getpid())
+    started = started_wall_ns(stat.started_ticks)
+
+    assert started_wall_ns(None) is None
+    assert before - 86400 * 10**9 < started <= time.time_ns() + 10**9
+    assert stat.rss_bytes > 1 << 20

@@ -13,6 +13,11 @@ from gpumem_tui.agent.wire import started_ticks
 from gpumem_tui.sources.tree import ProcessTree
 
 CHILD = "import subprocess, sys; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+HOLDER = (
+    "import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', "
+    "'import time; held = bytearray(64 << 20); print(flush=True); time.sleep(60)'], stdout=subprocess.PIPE); "
+    "p.stdout.readline(); print(p.pid, flush=True); p.wait()"
+)
 ORPHAN = (
     "import os, subprocess, sys; p = subprocess.Popen(['sleep', '60'], start_new_session=True); "
     "print(p.pid, flush=True); sys.stdin.read()"
@@ -51,14 +56,15 @@ def wait_until_gone(pid):
 
 
 def test_a_grandchild_belongs_to_the_tree_with_its_resident_bytes(start):
-    root, child = start(CHILD)
+    root, child = start(HOLDER)
     tree = ProcessTree()
     tree.add_root(root.pid, started_ticks(root.pid))
     rows = {row[0]: row for row in tree.scan()}
 
     assert rows.keys() == {root.pid, child}
     assert rows[child][1:3] == (started_ticks(child), root.pid)
-    assert all(row[3] > 0 for row in rows.values())
+    # Linux counts pages of a process in parts, so that of one that holds little none may be told.
+    assert 64 << 20 <= rows[child][3] < 128 << 20
 
 
 def test_a_process_seen_before_its_root_was_known_is_found_all_the_same(start):

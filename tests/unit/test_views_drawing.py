@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tui import scripted
 
-from gpumem_tui.analysis.state import Series
+from gpumem_tui.analysis.ledger import Basis
 from gpumem_tui.units import GIB
-from gpumem_tui.views import chart, jsonview, panels
+from gpumem_tui.views import jsonview, panels, present
 from gpumem_tui.views import plain as printed
 from gpumem_tui.views.bar import apportion, bar
 from gpumem_tui.views.text import EIGHTHS, TEXTURE, Span, cut, fit, line_width, plain, to_ascii, width
@@ -70,70 +70,6 @@ def test_every_texture_has_an_ascii_sign_of_its_own():
     )
 
 
-@given(st.integers(0, 10**6), st.integers(1, 300), st.sampled_from(chart.SPANS_S))
-def test_a_window_always_shows_now_and_rarely_moves(elapsed_s, cells, span_s):
-    view = chart.window(scripted.START, scripted.START + elapsed_s * SECOND, cells, span_s)
-    column = view.column_of(scripted.START + elapsed_s * SECOND)
-
-    assert 0 <= column < view.columns
-    assert (view.start_ns - scripted.START) % (max(1, cells // 4) * view.column_ns) == 0
-
-
-def test_a_window_stands_still_while_a_quarter_fills():
-    starts = {
-        chart.window(scripted.START, scripted.START + second * SECOND, 60, 300).start_ns
-        for second in range(1000, 1070)
-    }
-
-    assert len(starts) <= 2
-
-
-def test_a_gap_stays_a_gap():
-    series = scripted.series(60, lambda _m: GIB, gap=(20, 40))
-    view = chart.Window(scripted.START, SECOND, 60)
-
-    drawn = chart.columns(series, view, scripted.START + 60 * SECOND)
-
-    assert drawn[10] == (GIB, GIB, GIB)
-    assert drawn[23:40] == [None] * 17
-    assert drawn[40] == (GIB, GIB, GIB)
-
-
-def test_a_folded_point_covers_all_its_columns_with_its_bounds():
-    series = Series([scripted.START], [scripted.START + 10 * SECOND], [1], [9], [5])
-    view = chart.Window(scripted.START, SECOND, 12)
-
-    drawn = chart.columns(series, view, scripted.START + 20 * SECOND)
-
-    assert drawn[:10] == [(1, 9, 5)] * 10
-
-
-def test_two_ranks_on_one_card_are_added_only_where_both_are_known():
-    one, two = [(1, 5, 2), (1, 5, 2), None], [(1, 9, 3), None, None]
-
-    assert chart.add_curves([one, two]) == [(5, 5, 5), None, None]
-
-
-def test_a_chart_without_colour_tells_levels_by_texture():
-    state = scripted.picture(300)
-
-    lines = [plain(line) for line in chart.chart(state.devices[0], state, 80, 10, span_s=300, textured=True)]
-
-    assert lines[0].startswith("── GPU 0  last 5 min ─")
-    assert lines[1].startswith("  24.0┤")
-    column = "".join(line[40] for line in lines[1:-1])
-    assert column == "  ░░▓███"
-    assert lines[-1].startswith("     0└ ")
-
-
-def test_columns_without_a_reading_are_marked_at_the_foot_of_the_chart():
-    state = scripted.picture(300, gap=(100, 200))
-
-    foot = plain(chart.chart(state.devices[0], state, 80, 10, span_s=300)[-2])
-
-    assert foot.count("┄") == 19
-
-
 def test_a_block_of_a_device_is_its_title_bar_and_terms():
     state = scripted.picture(60)
 
@@ -153,9 +89,9 @@ def test_a_table_of_devices_names_every_term_at_80_columns():
     text = [plain(block[0]).rstrip() for block in panels.devices_compact(state, 80, 1)]
 
     assert text == [
-        " GPU                            █alloc ▓cache  ▒outs ╳other  ┃driv ?unatt  ·free",
-        "   0 █████████▓▓▓▒╳╳╳╳╳╳┃······   8.90   2.70   0.45   6.00   0.50   0.00   5.45",
-        "▸  1 ████████▓▓▓▓▒┃············   7.52   4.08   0.45   0.00   0.50   0.00  11.45",
+        " GPU GiB                  █alloc ▓cached  ▒outs. ╳others ┃driver ?unatt.   ·free",
+        "   0 ██████▓▓▒╳╳╳╳╳┃····    8.90    2.70    0.45    6.00    0.50    0.00    5.45",
+        "▸  1 ██████▓▓▓▒┃········    7.52    4.08    0.45    0.00    0.50    0.00   11.45",
     ]
 
 
@@ -200,6 +136,21 @@ def test_json_never_gives_a_missing_figure_as_a_number(state):
 
 def test_printing_a_run_imports_no_terminal_toolkit():
     code = "import sys, gpumem_tui.views.plain, gpumem_tui.views.jsonview, gpumem_tui.views.tui as tui\n"
-    code += "tui.can_draw(); print([m for m in ('textual', 'rich', 'torch') if m in sys.modules])"
+    code += "print([m for m in ('textual', 'rich', 'torch') if m in sys.modules])"
 
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+
+
+@given(st.integers(1, 8), st.integers(1, 200))
+def test_terms_of_any_number_stand_in_rows_of_any_width(count, cells):
+    terms = [
+        present.TermView(
+            key="allocated", label=f"part {n}", bytes=n * GIB, note="", source="", basis=Basis.OBSERVED,
+            age_ns=None, missing=False,
+        )
+        for n in range(count)
+    ]  # fmt: skip
+    rows = panels.term_rows(terms, cells)
+
+    assert {line_width(row) for row in rows} == {cells}
+    assert len(rows) <= count

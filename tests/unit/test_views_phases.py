@@ -1,6 +1,7 @@
 """Phases, composition, inputs and the facts around them, asserted as people and scripts read them."""
 
 import json
+import re
 
 import msgspec
 import pytest
@@ -10,9 +11,9 @@ from tui import scripted
 
 from gpumem_tui.analysis import ledger as books
 from gpumem_tui.analysis.ledger import Counters, DriverProcess, DriverReading
-from gpumem_tui.analysis.state import Life, PhaseRow
+from gpumem_tui.analysis.rankstate import Life, PhaseRow
 from gpumem_tui.units import GIB, MIB
-from gpumem_tui.views import chart, jsonview, panels, phasepanels, present
+from gpumem_tui.views import jsonview, panels, phasepanels, present, timeline
 from gpumem_tui.views import plain as printed
 from gpumem_tui.views.text import TEXTURE, line_width, plain
 
@@ -48,6 +49,7 @@ def test_the_table_has_allocated_and_reserved_apart_and_warm_below_cold():
         " 0    backward        0   warm 119   1.00   3.00   2.00   4.00   6.00   5.00   3 ms",
         " 0    optimizer AdamW 0   cold   1   1.00   3.00   2.00   4.00   6.00   5.00  22 ms",
         " 0    optimizer AdamW 0   warm 119   1.00   3.00   2.00   4.00   6.00   5.00   3 ms",
+        " start, end: of the latest span",
     ]
     assert dropped == ""
 
@@ -140,6 +142,80 @@ def test_a_process_without_rank_or_known_card_is_named_by_what_is_known():
     assert text[2].startswith(" pid 4700 forward cuda:3 cold ")
 
 
+def test_a_growth_has_a_column_only_where_there_is_one_and_says_over_how_many_spans():
+    growing = scripted.phase(
+        0, "eval", "Bert", False, end_growth_bytes=12 * MIB, peak_growth_bytes=0, growth_spans=64
+    )
+    steady = scripted.phase(0, "forward", "Bert", False, end_growth_bytes=0, peak_growth_bytes=0)
+
+    text, _ = table_text(scripted.with_phases(phases=(steady, growing)), 100)
+
+    assert text[1].endswith(" median    growth")
+    assert text[2].endswith(" 3 ms")
+    assert text[3].endswith(" 3 ms +12.0 MiB")
+    assert text[4] == " growth: a span, over the latest 64"
+    assert "growth" not in "".join(table_text(scripted.with_phases(), 100)[0])
+
+
+def spread_text(rows, cells=80):
+    lines = phasepanels.spread_lines(scripted.with_phases(60, 4, phases=tuple(rows)), cells)
+    return [plain(line).rstrip() for line in lines]
+
+
+def test_ranks_are_compared_by_who_needs_most_and_who_least():
+    rows = [
+        scripted.phase(
+            rank, "forward", "Bert", False,
+            peak_allocated_bytes=(3 + rank % 3) * GIB, peak_reserved_bytes=6 * GIB, exact=rank != 1,
+        )
+        for rank in range(4)
+    ]  # fmt: skip
+
+    assert spread_text(rows) == [
+        "                   peak allocated GiB        peak reserved GiB",
+        "                     most rank   least rank    most rank   least rank",
+        " forward Bert warm  ≥5.00 2      ≥3.00 0      ≥6.00 0      ≥6.00 all",
+    ]
+    assert "reserved" not in "".join(spread_text(rows, 60))
+
+
+def test_a_single_rank_is_compared_with_nobody():
+    assert spread_text([scripted.phase(0, "forward", "Bert", False)]) == []
+
+
+def test_ranks_that_have_had_their_first_span_only_are_compared_by_it():
+    rows = [scripted.phase(rank, "forward", "Bert", True) for rank in (0, 1)]
+
+    assert spread_text(rows)[2].startswith(" forward Bert cold")
+
+
+def test_parts_say_their_dtypes_and_how_much_is_of_which():
+    state = scripted.with_phases()
+    dtypes = (
+        ("parameters", "bfloat16", GIB),
+        ("optimizer state", "float32", GIB // 2),
+        ("optimizer state", "bfloat16", GIB + GIB // 2),
+    )
+    rank = msgspec.structs.replace(state.ranks[0], composition=(scripted.composition(dtypes=dtypes),))
+
+    text = printed.render(msgspec.structs.replace(state, ranks=(rank,)))
+
+    assert "storages, each once, bfloat16\n" in text
+    assert "  bfloat16 1.50, float32 0.50\n" in text
+
+
+def test_a_composition_with_a_cache_shows_it_and_an_old_one_says_how_old_it_is():
+    state = scripted.with_phases(120)
+    old = scripted.composition(20, caches_bytes=GIB, step=40)
+    rank = msgspec.structs.replace(state.ranks[0], composition=(old,), step=120)
+
+    text = printed.render(msgspec.structs.replace(state, ranks=(rank,)))
+
+    assert "   ▨ KV cache            1.00 GiB" in text
+    assert "   as it was 1 min 40 s ago, after step 40; the rank is at step 120\n" in text
+    assert "KV cache" not in printed.render(state)
+
+
 sizes = st.none() | st.integers(0, 2**45)
 rows = st.builds(
     PhaseRow,
@@ -212,7 +288,7 @@ def test_the_printed_picture_says_what_was_read_and_what_computed():
     text = printed.render(scripted.with_phases())
 
     assert "   ▦ parameters          1.00 GiB  now        storages, each once\n" in text
-    assert "   ▫ other live          5.00 GiB  now        = allocated − the four above\n" in text
+    assert "   ▫ other live          5.00 GiB  now        = allocated − the parts above\n" in text
     assert "   rank 0  forward Bert  119 ×  int64[8,512] int64[8,512]\n" in text
     assert "\n no room for: rank\n" in text
 
@@ -335,7 +411,7 @@ def test_the_table_of_devices_has_a_column_of_its_own_for_it():
     head, row = (plain(block[0]).rstrip() for block in panels.devices_compact(state, 80))
 
     assert "▩used" in head
-    assert "—      —      —  12.00" in row
+    assert [word for word in row.split() if word != "0.00"][2:6] == ["—", "—", "—", "12.00"]
     assert "▩used" not in plain(panels.devices_compact(scripted.picture(60), 80)[0][0])
 
 
@@ -353,17 +429,24 @@ def test_json_gives_what_it_uses_and_no_zeros():
 
 
 def test_a_run_of_40_seconds_fills_more_than_half_of_its_chart():
-    view = chart.window(scripted.START, scripted.START + 40 * SECOND, 72, 300)
+    view = timeline.window(scripted.START, scripted.START + 40 * SECOND, 72, 300)
 
     assert view.column_of(scripted.START + 40 * SECOND) > view.columns // 2
 
 
-@given(st.integers(20, 200), st.sampled_from(chart.SPANS_S[:-1]))
+@given(st.integers(20, 200), st.sampled_from(timeline.SPANS_S[2:-1]))
 def test_the_chart_of_a_growing_run_is_rescaled_rarely(columns, span_s):
     seen = {
-        chart.window(scripted.START, scripted.START + second * SECOND, columns, span_s)
+        timeline.window(scripted.START, scripted.START + second * SECOND, columns, span_s)
         for second in range(span_s + 1)
     }
 
-    assert len(seen) <= 12
-    assert all(view.column_ns * view.columns >= 60 * SECOND for view in seen)
+    assert len(seen) <= 40
+    assert all(view.column_ns * view.columns >= timeline.SHORTEST_S * SECOND for view in seen)
+
+
+def test_spans_of_the_end_alone_say_so():
+    state = msgspec.structs.replace(scripted.with_phases(60), unread_before_ns=scripted.START)
+    lines, _ = table_text(state, 120)
+
+    assert any(re.match(" spans since about .* still being read", line) for line in lines)

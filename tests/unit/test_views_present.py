@@ -6,11 +6,12 @@ from tui import scripted
 
 from gpumem_tui.analysis import ledger as books
 from gpumem_tui.analysis.ledger import Counters
-from gpumem_tui.analysis.state import Event, Health, Life, Severity
+from gpumem_tui.analysis.rankstate import Life
+from gpumem_tui.analysis.state import Event, Health, Severity
 from gpumem_tui.records import Reason
 from gpumem_tui.units import GIB
 from gpumem_tui.views import holders, panels, present
-from gpumem_tui.views.text import TERMS, plain
+from gpumem_tui.views.text import TERMS, brief_command, plain
 
 
 def terms_of(state):
@@ -44,7 +45,7 @@ def test_processes_that_the_driver_hides_are_merged_and_said():
     assert terms["unattributed"].label == "merged"
     assert terms["unattributed"].bytes == scripted.CONTEXT
     assert terms["others"].note == "hidden"
-    assert "merged, not told apart here: outside + others + unattributed" in remarks
+    assert "merged, not told apart here: outside + processes not listed + unattributed" in remarks
 
 
 def test_a_rank_whose_counters_are_missing_makes_the_sum_partial_and_says_whose():
@@ -95,16 +96,40 @@ def test_fresh_figures_show_no_age_and_stale_ones_do():
     assert present.device_remarks(stale.devices[0], stale) == ["figures: read 40 s ago"]
 
 
-def test_a_skewed_pair_of_readings_is_said():
-    state = scripted.picture(60)
+def skewed(state):
+    """A device whose rank was read two seconds before the driver."""
     process = books.DriverProcess(4700, 4 * GIB)
     reading = books.DriverReading(
         state.now_ns, 24 * GIB, 19 * GIB, GIB, processes_t_ns=state.now_ns, processes=(process,)
     )
     ours = [Counters(4700, 0, state.now_ns - 2 * scripted.SECOND, 2 * GIB, 3 * GIB)]
-    device = msgspec.structs.replace(state.devices[0], ledger=books.ledger(reading, ours))
+    return msgspec.structs.replace(state.devices[0], ledger=books.ledger(reading, ours))
+
+
+def test_a_skewed_pair_of_readings_is_said():
+    state = scripted.picture(60)
+    device = skewed(state)
 
     assert "rank 0: outside joins readings 2.0 s apart" in present.device_remarks(device, state)
+
+
+def test_a_merged_term_of_a_skewed_pair_of_readings_says_so_too():
+    state = scripted.picture(60)
+    unlisted = books.DriverReading(state.now_ns, 24 * GIB, 23 * GIB, GIB, processes_t_ns=state.now_ns)
+    ours = [Counters(4700, 0, state.now_ns + scripted.SECOND, 2 * GIB, 3 * GIB)]
+    device = msgspec.structs.replace(state.devices[0], ledger=books.ledger(unlisted, ours))
+
+    assert device.ledger.merged.bytes == -3 * GIB
+    assert "rank 0: merged joins readings 1.0 s apart" in present.device_remarks(device, state)
+
+
+def test_a_block_that_comes_every_second_marks_a_rough_figure_in_place_and_keeps_its_height():
+    state = scripted.picture(60)
+    calm, rough = (panels.device_block(device, state, 80) for device in (state.devices[0], skewed(state)))
+
+    assert len(rough) == len(calm)
+    assert "▒ outside  ≈1.00" in plain(rough[2])
+    assert "≈" not in plain(calm[2])
 
 
 @pytest.mark.parametrize(
@@ -175,3 +200,40 @@ def test_an_event_says_whom_it_concerns():
     event = Event(scripted.START, Severity.WARNING, "grew", rank=1, device=0)
 
     assert present.event_sentence(event) == "rank 1, GPU 0: grew"
+
+
+def test_events_say_what_they_count_and_how_many_were_before_them():
+    events = (
+        Event(scripted.START, Severity.INFO, "empty_cache", more=1240),
+        Event(scripted.START + 9 * scripted.SECOND, Severity.INFO, "first save"),
+    )
+    state = msgspec.structs.replace(scripted.picture(60), events=events, earlier_events=12_345)
+    lines = [plain(line).rstrip() for line in panels.event_lines(state, 80)]
+
+    assert lines[0].endswith("first save")
+    assert lines[1].endswith("empty_cache  and 1,240 more soon after")
+    assert lines[2] == "   12,345 earlier: go back in time (←, E)"
+
+
+@pytest.mark.parametrize(
+    ("command", "brief"),
+    [
+        ("/opt/conda/bin/python -u /home/you/work/train.py --lr 1", "python -u …/train.py --lr 1"),
+        ("python train.py --data /data/imagenet", "python train.py --data /data/imagenet"),
+        ("ray::TrainWorker.run()", "ray::TrainWorker.run()"),
+        ("/usr/bin/", "/usr/bin/"),
+        ("", ""),
+    ],
+)
+def test_a_command_in_a_row_shows_names_rather_than_folders(command, brief):
+    assert brief_command(command) == brief
+
+
+@pytest.mark.parametrize("cells", range(32, 221))
+def test_no_figure_of_a_ledger_is_cut_and_its_unit_is_there_at_any_width(cells):
+    state = scripted.picture(60)
+    terms = present.device_terms(state.devices[0], state)
+    lines = [plain(line).rstrip() for line in panels.term_rows(terms, cells)]
+
+    assert not any("…" in line for line in lines)
+    assert lines[-1].endswith(" GiB")
