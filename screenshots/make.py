@@ -1,12 +1,14 @@
 """Write the pictures of this folder, from a recording and never by hand.
 
     python screenshots/make.py record      run the demo (two minutes) and keep its recording in the package
-    python screenshots/make.py             draw every picture from that recording
+    python screenshots/make.py             draw every picture from that recording, as SVG and PNG
 
-The recording is cleaned of names and paths of the machine that made it.
+Needs what the extra ``test`` brings: resvg-py, and Pillow for the palette of a PNG. The
+recording is cleaned of names and paths of the machine that made it.
 """
 
 import asyncio
+import io
 import json
 import os
 import re
@@ -17,53 +19,45 @@ import tempfile
 import time
 from pathlib import Path
 
+from PIL import Image
+
 from gpumem_tui import demo
 from gpumem_tui.journal.rundir import RunDirectory, find
-from gpumem_tui.session import Playback, Recording
-from gpumem_tui.views.tui.app import MonitorApp
-from gpumem_tui.views.tui.themes import choose
+from gpumem_tui.session import Moment, Recording
+from gpumem_tui.views.raster import raster
+from gpumem_tui.views.tui.picture import picture
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 
 
-class Moment(Playback):
-    """The recording at one moment of its life."""
-
-    def __init__(self, run: RunDirectory, seconds: float) -> None:
-        super().__init__(run, speed=1.0)
-        self._fixed_ns = self.file.t_ns + int(seconds * 1e9)
-
-    def moment_ns(self) -> int:
-        """Always that moment."""
-        return self._fixed_ns
-
-
 PICTURES = {
-    # name: (seconds into the run or None for its end, columns, rows, theme, keys)
-    "overview": (100.0, 120, 38, "dark", ()),
-    "overview-small": (100.0, 80, 24, "dark", ()),
-    "overview-light": (100.0, 120, 38, "light", ()),
-    "phases": (100.0, 120, 38, "dark", ("3",)),
-    "failed": (None, 120, 38, "dark", ()),
-    "output": (None, 100, 30, "dark", ("2",)),
+    # name: (seconds into the run or None for its end, columns, rows, theme, screen, keys)
+    "overview": (100.0, 120, 38, "dark", "overview", ()),
+    "overview-small": (100.0, 80, 24, "dark", "overview", ()),
+    "overview-light": (100.0, 120, 38, "light", "overview", ()),
+    "device": (118.0, 120, 38, "dark", "device", ("minus", "left", "left")),
+    "phases": (118.0, 160, 40, "dark", "phases", ()),
+    "matrix": (100.0, 120, 20, "dark", "matrix", ()),
+    "failure": (None, 120, 38, "dark", "failure", ()),
+    "failed": (None, 120, 38, "dark", "overview", ()),
+    "output": (None, 100, 30, "dark", "output", ()),
+    "map": (None, 100, 24, "dark", "map", ()),
 }
 
 
 async def draw(name: str) -> None:
     """One picture."""
-    seconds, columns, rows, theme, keys = PICTURES[name]
+    seconds, columns, rows, theme, place, keys = PICTURES[name]
     run = RunDirectory(demo.RECORDING)
     feed = Recording(run) if seconds is None else Moment(run, seconds)
-    app = MonitorApp(feed, palette=choose(theme, {}), ascii=False, interval_s=0.5, report_dir=None)
-    async with app.run_test(size=(columns, rows)) as pilot:
-        for _ in range(4):
-            await pilot.pause(0.6)
-        await pilot.press(*keys)
-        await pilot.pause(1.2)
-        svg = app.export_screenshot(title="gpumem-tui")
-    (HERE / f"{name}.svg").write_text(svg + "\n")
-    print(f"{name}.svg  {columns}×{rows}")
+    svg = await picture(feed, place, (columns, rows), theme=theme, keys=keys)
+    (HERE / f"{name}.svg").write_text(svg)
+    pixels = Image.open(io.BytesIO(raster(svg))).convert("RGB")
+    few = pixels.quantize(255, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few.save(HERE / f"{name}.png", optimize=True)
+    sizes = [(HERE / f"{name}.{kind}").stat().st_size for kind in ("svg", "png")]
+    print(f"{name}  {columns}×{rows}  {sizes[0]:,} and {sizes[1]:,} bytes")
 
 
 def record() -> None:
@@ -116,5 +110,5 @@ def keep(run: RunDirectory) -> None:
 if __name__ == "__main__":
     if sys.argv[1:] == ["record"]:
         record()
-    for picture in PICTURES:
-        asyncio.run(draw(picture))
+    for each in PICTURES:
+        asyncio.run(draw(each))
