@@ -7,6 +7,7 @@ seen for five: nothing flickers. Owns that patience; the rules are ``findings.th
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from gpumem_tui.analysis import trend as trends
 from gpumem_tui.analysis.findings import Amount, Finding, Trend, Verdict, threats
@@ -182,18 +183,27 @@ def _of_strangers(
             recent.insert(0, (max(course.first_list_ns, seen_ns - 1_000_000_000), 0))
         if len(recent) < 2:
             continue
-        t_ns, least = min(recent, key=lambda point: (point[1], -point[0]))
+        rise = _rise(recent, other.used.bytes, now.now_ns)
         name = f"process {other.pid}" + (f" ({other.name})" if other.name else "")
-        finding = threats.neighbour(
-            name,
-            _amount(other.used.bytes - least, "driver"),
-            (now.now_ns - t_ns) / 1e9,
-            _amount(free, "driver"),
-            _amount(total, "driver"),
-        )
+        finding = threats.neighbour(name, rise, _amount(free, "driver"), _amount(total, "driver"))
         if finding is not None:
             text = f"GPU {device.index}: {finding.headline}"
             yield _Seen((Verdict.OTHER_PROCESS, other.pid, position), text, finding, None, position)
+
+
+def _rise(readings: list[tuple[int, int]], used: int, now_ns: int) -> threats.Rise:
+    """From the latest of the least readings (moment, bytes) on."""
+    start = min(range(len(readings)), key=lambda at: (readings[at][1], -at))
+    least_ns, least = readings[start]
+    rises = [(b[0], b[1] - a[1]) for a, b in pairwise(readings[start:]) if b[1] > a[1]]
+    at_once = max((rose for _, rose in rises), default=0)
+    last_ns = rises[-1][0] if rises else least_ns
+    return threats.Rise(
+        _amount(used - least, "driver"),
+        (now_ns - least_ns) / 1e9,
+        _amount(at_once, "driver"),
+        (now_ns - last_ns) / 1e9,
+    )
 
 
 def _amount(value: int, source: str) -> Amount:

@@ -168,6 +168,34 @@ def test_a_neighbour_that_fills_the_card_soon_is_named_with_its_pace(going):
     assert (alert.rank, alert.device) == (None, 0)
 
 
+def after_one_stroke(going, took, free):
+    """What is shown ten seconds after a neighbour took its memory between two readings."""
+    for n in range(7):
+        held = [(71, GIB if n < 2 else took + GIB)]
+        going.card(4 * GIB, 5 * GIB, free, others=held)
+        shown = going.look(2)
+    return shown
+
+
+def test_what_a_neighbour_took_at_one_stroke_is_no_pace(going):
+    assert after_one_stroke(going, took=6 * GIB, free=8 * GIB) == ()
+
+
+def test_a_neighbour_that_took_more_than_it_left_is_named_without_a_forecast(going):
+    (alert,) = after_one_stroke(going, took=6 * GIB, free=2 * GIB)
+
+    assert alert.text.startswith("GPU 0: process 71 took 6.00 GiB in ")
+    assert alert.text.endswith("s, more than the 2.00 GiB that it left free")
+
+
+def test_a_neighbour_that_grew_and_stopped_has_no_pace(going):
+    for n in range(12):
+        going.card(4 * GIB, 5 * GIB, 10 * GIB, others=[(71, min(1 + n, 5) * GIB)])
+        shown = going.look(2)
+
+    assert shown == ()
+
+
 def test_a_neighbour_that_stands_still_is_no_threat(going):
     for _ in range(10):
         going.card(4 * GIB, 5 * GIB, 8 * GIB, others=[(71, 10 * GIB)])

@@ -4,6 +4,8 @@ Each gives a finding only where the figures carry it. Whether a threat is new, h
 has passed is decided by whoever asks.
 """
 
+from dataclasses import dataclass
+
 from gpumem_tui.analysis.findings.amounts import Amount
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure, word
 from gpumem_tui.analysis.findings.situation import Trend
@@ -20,6 +22,8 @@ GROWN = 20
 """One part in so many of the card by which a neighbour must have grown."""
 SOON_S = 600.0
 """A neighbour's pace counts where it fills the card within that time."""
+QUIET_S = 10.0
+"""A neighbour that took nothing for so long has no pace any more."""
 
 RETRIES = 3
 """Allocations within a minute that needed a flush, from which on it is pressure."""
@@ -76,20 +80,48 @@ def optimizer_state(name: str, state: Amount, room: Amount) -> Finding | None:
     )
 
 
-def neighbour(name: str, grew: Amount, seconds: float, free: Amount, total: Amount) -> Finding | None:
-    """Another process that grows fast, on a card that it will fill soon."""
-    if grew.low_bytes * GROWN < total.low_bytes or seconds <= 0:
+@dataclass(frozen=True)
+class Rise:
+    """What another process took since it held least, as the driver's lists show it."""
+
+    grew: Amount
+    seconds: float
+    """Since it held least."""
+    at_once: Amount
+    """The most it took between two readings."""
+    quiet_seconds: float
+    """Since it last took any."""
+
+    @property
+    def has_pace(self) -> bool:
+        """Taken little by little, and still going on: what came at one stroke may never come again."""
+        return 2 * self.at_once.high_bytes <= self.grew.low_bytes and self.quiet_seconds <= QUIET_S
+
+
+def neighbour(name: str, rise: Rise, free: Amount, total: Amount) -> Finding | None:
+    """Another process that will fill the card soon, or has taken more of it than it left."""
+    if rise.grew.low_bytes * GROWN < total.low_bytes or rise.seconds <= 0:
         return None
-    pace = grew.low_bytes / seconds
-    until = free.low_bytes / pace
-    if until > SOON_S:
+    took = f"took {rise.grew.say()} in {format_seconds(rise.seconds)}"
+    if rise.has_pace:
+        until = free.low_bytes * rise.seconds / rise.grew.low_bytes
+        if until > SOON_S:
+            return None
+        headline = f"{name} fills the card in {format_seconds(until)} at its pace: it {took}"
+    elif free.certainly_below(rise.grew):
+        headline = f"{name} {took}, more than the {free.say()} that it left free"
+    else:
         return None
     return Finding(
         Verdict.OTHER_PROCESS,
         Strength.SUPPORTED,
-        f"{name} fills the card in {format_seconds(until)} at its pace: "
-        f"it took {grew.say()} in {format_seconds(seconds)}",
-        (*figure(f"{name} grew by", grew), *figure("free", free), *figure("total", total)),
+        headline,
+        (
+            *figure(f"{name} grew by", rise.grew),
+            *figure("of this between two readings", rise.at_once),
+            *figure("free", free),
+            *figure("total", total),
+        ),
         check="on the host: ps -o pid,user,etime,cmd of that process",
         trial="a card that nobody else holds",
     )
