@@ -1,17 +1,13 @@
-"""The seconds before a failure on its device: levels and phases up to the failing allocation.
+"""The seconds before a failure as the Failure screen draws them: levels and phases up to it.
 
-Owns which stretch is shown; draws as every chart does (``views.chart``), to the failure
-in the last column. Nothing that came after it is looked at, and no reading is made up.
+Draws as every chart does (``views.chart``), to the failure in the last column; which
+stretch that is, is said by ``views.before``.
 """
 
 from gpumem_tui.analysis.failurestate import FailureState
 from gpumem_tui.analysis.state import RunState
-from gpumem_tui.views import chart, strokes
+from gpumem_tui.views import before, chart, strokes
 from gpumem_tui.views.text import Line, Span, fit
-from gpumem_tui.views.timeline import SECOND_NS, Window, length
-
-LONGEST_S = 30
-"""So much is shown, or all since the run's start where that is less."""
 
 ROWS = 7
 """Plot, phases and axis."""
@@ -19,14 +15,12 @@ ROWS = 7
 
 def past(state: RunState, failure: FailureState, cells: int) -> tuple[str, list[Line]]:
     """Title and rows; no rows where its device is not known, or nothing was read of it by then."""
-    span_ns = min(LONGEST_S * SECOND_NS, max(SECOND_NS, failure.t_ns - state.facts.started_ns))
-    title = f"the last {length(round(span_ns / SECOND_NS))} before it"
+    title = before.title(state, failure)
     columns = cells - chart.GUTTER
-    if failure.device is None or failure.device >= len(state.devices) or columns < 1:
+    device = before.device_of(state, failure)
+    if device is None or columns < 1:
         return title, []
-    device = state.devices[failure.device]
-    column_ns = max(1, -(-span_ns // columns))
-    view = Window(failure.t_ns - (columns - 1) * column_ns, column_ns, columns)
+    view = before.window(state, failure, columns)
     drawing = chart.plot(
         device, state, view, until_ns=failure.t_ns, cursor_ns=None, style="texture", latest=state
     )

@@ -35,7 +35,10 @@
   branch, dirty, reason), seed and who says it, declared sizes, warm-up policy, protocol,
   environment; null in pictures that no recording stands behind.
 - A report has ``report`` besides: ``counters`` (name, unit, meaning, source), ``loads`` (the
-  largest input of each phase), ``open_spans`` by rank, and ``outside_scope``, what the run does not show.
+  largest input of each phase), ``open_spans`` by rank, ``outside_scope``, what the run does not show, and
+  ``before_failures``, the last 30 s before each of the first 20: ``{"pid": n, "t_ns": of the failure,
+  "parts": [{"since_ns": n, "until_ns": n, "phases": [text], "allocated": {"low_bytes": n, "high_bytes": n,
+  "last_bytes": n} | null where nothing was read, "reserved", "device_used": by all processes}]}``.
 - ``processes[].identified_by`` is how a rank was recognised: ``same pid``, or the evidence where
   the driver names pids of another namespace; null for everybody else.
 - ``outside`` is memory outside PyTorch over time, by rank and device: its baseline after CUDA was
@@ -59,7 +62,9 @@ from gpumem_tui.analysis.rankstate import RankState
 from gpumem_tui.analysis.scope import untested
 from gpumem_tui.analysis.spread import spreads
 from gpumem_tui.analysis.state import DeviceState, ProcessRow, RunState
+from gpumem_tui.views import before
 from gpumem_tui.views.report.counters import COUNTERS
+from gpumem_tui.views.report.failures import MOST, PARTS
 
 VERSION = 1
 """Version of this schema, as ``gpumem_tui`` in the document."""
@@ -126,6 +131,11 @@ def render_report(state: RunState) -> str:
             {"pid": rank.pid, "rank": rank.rank, **msgspec.to_builtins(span)}
             for rank in state.ranks
             for span in rank.spans
+        ],
+        "before_failures": [
+            {"pid": failure.pid, "t_ns": failure.t_ns, "parts": [_stretch(part) for part in parts]}
+            for failure in state.failures[:MOST]
+            if (parts := before.stretches(state, failure, PARTS))
         ],
         "outside_scope": list(untested(state)),
     }
@@ -195,6 +205,21 @@ def _figure(term: Term) -> dict[str, Any]:
 def _failure(failure: FailureState) -> dict[str, Any]:
     ledger = None if failure.ledger is None else _ledger(failure.ledger)
     return {**msgspec.to_builtins(msgspec.structs.replace(failure, ledger=None)), "ledger": ledger}
+
+
+def _stretch(part: before.Stretch) -> dict[str, Any]:
+    levels = {"allocated": part.allocated, "reserved": part.reserved, "device_used": part.used}
+    return {
+        "since_ns": part.since_ns,
+        "until_ns": part.until_ns,
+        "phases": part.phases,
+        **{
+            name: None
+            if level is None
+            else dict(zip(("low_bytes", "high_bytes", "last_bytes"), level, strict=True))
+            for name, level in levels.items()
+        },
+    }
 
 
 def _rank(rank: RankState) -> dict[str, Any]:

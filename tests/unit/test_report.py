@@ -20,8 +20,8 @@ from gpumem_tui.analysis.scope import untested
 from gpumem_tui.analysis.state import Band, Event, Severity
 from gpumem_tui.records.failure import FailureRecord, Parts, Pool, Tensor
 from gpumem_tui.records.revision import Revision
-from gpumem_tui.units import GIB, MIB
-from gpumem_tui.views import jsonview
+from gpumem_tui.units import GIB, MIB, format_bytes
+from gpumem_tui.views import before, jsonview
 from gpumem_tui.views.report import html as html_view
 from gpumem_tui.views.report import markdown, sheet_of, style, svg, text
 from gpumem_tui.views.report.sheet import Table
@@ -212,6 +212,99 @@ def test_a_failure_is_told_with_its_record_and_findings(write):
         "took too long",
     ):
         assert each in said
+
+
+# --- the last seconds before a failure ------------------------------------------------------------
+
+
+def with_bands():
+    """Eleven seconds of forward, then eval until it failed at 50 s."""
+    state = failed()
+    bands = (
+        Band(4700, 0, "forward", "", 0, START + 30 * SECOND, START + 41 * SECOND, 117, None),
+        Band(4700, 0, "eval", "", 0, START + 41 * SECOND, START + 50 * SECOND, 118, "OutOfMemoryError"),
+    )
+    return msgspec.structs.replace(state, bands=bands)
+
+
+@in_every_readable_format
+def test_the_last_seconds_before_a_failure_are_told_with_their_phases(write):
+    said = words(write(with_bands()))
+
+    assert "Failure 1, the last 30 s before it: rank 0, in parts of 2.0 s" in said
+    assert "Memory of GPU 0 NVIDIA A10G over the last 30 s" in said
+
+
+def test_each_part_has_its_phases_and_the_highest_levels():
+    state = with_bands()
+    lines = text.render(sheet_of(state), cells=120).splitlines()
+    start = next(n for n, line in enumerate(lines) if "the last 30 s before it" in line)
+    first = next(n for n in range(start, len(lines)) if lines[n].split()[:2] == ["30", "s"])
+    rows = [line.split() for line in lines[first : first + 15]]
+    parts = before.stretches(state, state.failures[0], 15)
+
+    assert [" ".join(row[2:-6]) for row in rows] == [", ".join(part.phases) or "none" for part in parts]
+    assert {part.phases for part in parts} == {(), ("forward",), ("forward", "eval"), ("eval",)}
+    assert rows[-1][-2:] == format_bytes(parts[-1].used[1]).split()
+
+
+def test_a_machine_reads_the_same_last_seconds_in_bytes():
+    state = with_bands()
+    (told,) = json.loads(jsonview.render_report(state))["report"]["before_failures"]
+    last, parts = told["parts"][-1], before.stretches(state, state.failures[0], 15)
+
+    assert len(told["parts"]) == len(parts) == 15
+    assert last["until_ns"] == told["t_ns"] + 1
+    assert last["phases"] == ["eval"]
+    for name, level in (("allocated", parts[-1].allocated), ("device_used", parts[-1].used)):
+        assert (last[name]["low_bytes"], last[name]["high_bytes"], last[name]["last_bytes"]) == level
+
+
+def test_the_page_draws_them_up_to_the_failure():
+    page = html_view.render(sheet_of(with_bands()))
+    drawn = re.search(r'<svg class="chart".*?</svg>', page, flags=re.S).group()
+
+    assert [">failure<" in drawn, ">5.0 s before<" in drawn, ">start<" in drawn] == [True, True, False]
+    assert page.count('<svg class="chart"') == 1 + sum(bool(device.curves) for device in with_bands().devices)
+
+
+@given(after=st.lists(st.integers(0, 64 * GIB), max_size=20), parts=st.integers(1, 40))
+def test_whatever_came_after_a_failure_its_last_seconds_are_the_same(after, parts):
+    state = with_bands()
+    failure = state.failures[0]
+    points = [(failure.t_ns - n * SECOND, 5 * GIB + n) for n in range(20, 0, -1)]
+    later = [(failure.t_ns + 1 + n * SECOND // 3, value) for n, value in enumerate(after)]
+
+    def told(points):
+        curve = msgspec.structs.replace(
+            state.devices[0].curves[0], allocated=series(*points), reserved=series(*points)
+        )
+        device = msgspec.structs.replace(state.devices[0], curves=(curve,), driver_used=series(*points))
+        return before.stretches(
+            msgspec.structs.replace(state, devices=(device, *state.devices[1:])), failure, parts
+        )
+
+    assert told(points + later) == told(points)
+
+
+def test_the_last_seconds_of_the_first_failures_are_told_and_of_all_in_json():
+    state = with_bands()
+    many = tuple(
+        msgspec.structs.replace(state.failures[0], t_ns=state.failures[0].t_ns + n) for n in range(9)
+    )
+    state = msgspec.structs.replace(state, failures=many)
+
+    assert words(FORMATS["text"](state)).count("before it: rank 0") == 3
+    assert len(json.loads(jsonview.render_report(state))["report"]["before_failures"]) == 9
+
+
+def test_a_failure_of_no_known_device_has_no_last_seconds():
+    state = failed()
+    failure = msgspec.structs.replace(state.failures[0], device=None)
+    state = msgspec.structs.replace(state, failures=(failure,))
+
+    assert "before it" not in words(FORMATS["text"](state))
+    assert json.loads(jsonview.render_report(state))["report"]["before_failures"] == []
 
 
 def test_a_run_that_failed_without_a_record_says_so():
@@ -560,7 +653,8 @@ def test_thousands_of_narrow_bands_are_joined():
 
     page = html_view.render(sheet_of(msgspec.structs.replace(state, bands=bands)))
 
-    assert page.count("<rect class=") < 1500
+    for drawn in re.findall(r'<svg class="chart".*?</svg>', page, flags=re.S):
+        assert drawn.count("<rect class=") < 1500
 
 
 # --- loads and scope ------------------------------------------------------------------------------

@@ -9,12 +9,19 @@ from gpumem_tui.analysis.findings.finding import Finding
 from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.records.failure import Pool, Tensor
-from gpumem_tui.views import present
+from gpumem_tui.views import before, present
+from gpumem_tui.views.report.charts import chart_before
 from gpumem_tui.views.report.sheet import Cell, Column, Item, Section, Table, Words, raw, size, table
 from gpumem_tui.views.text import clean
 
 MOST = 20
 """Failures told in full; caught ones may be many."""
+
+WITH_PAST = 3
+"""Failures of which the last seconds are told; later ones mostly follow from the first. JSON has them all."""
+
+PARTS = 15
+"""The last seconds before a failure are told in so many parts."""
 
 _PAIR = (Column("what"), Column("said"))
 
@@ -73,7 +80,32 @@ def _observed(number: int, failure: FailureState, state: RunState) -> list[Item]
         rows.append(["requested", _exact(failure.requested_bytes)])
     items: list[Item] = [Words(clean(failure.headline), "failure")]
     items.append(table(f"Failure {number}", _PAIR, rows + _of_record(failure)))
-    return items + _details(failure, number)
+    return items + _before(failure, number, state) + _details(failure, number)
+
+
+def _before(failure: FailureState, number: int, state: RunState) -> list[Item]:
+    """The levels and phases that led to it: highest and last of each part, and drawn where a page can."""
+    parts = before.stretches(state, failure, PARTS) if number <= WITH_PAST else []
+    if not parts:
+        return []
+    columns = (
+        Column("before", right=True),
+        Column("phases", keep=8),
+        Column("allocated, highest", right=True),
+        Column("reserved, highest", right=True, keep=7),
+        Column("device used, highest", right=True, keep=8),
+    )
+    rows: list[list[Cell | str]] = []
+    for part in parts:
+        seconds = (failure.t_ns + 1 - part.since_ns) / 1e9
+        levels = (part.allocated, part.reserved, part.used)
+        cells = [size(None if level is None else level[1], "not read") for level in levels]
+        rows.append([units.format_seconds(seconds), ", ".join(part.phases) or "none", *cells])
+    each = units.format_seconds((parts[0].until_ns - parts[0].since_ns) / 1e9)
+    who = present.rank_name(failure.rank, failure.pid)
+    caption = f"Failure {number}, {before.title(state, failure)}: {who}, in parts of {each}"
+    drawn = chart_before(state, failure, f"Before failure {number}")
+    return [table(caption, columns, rows), *([] if drawn is None else [drawn])]
 
 
 def _of_record(failure: FailureState) -> list[list[Cell | str]]:

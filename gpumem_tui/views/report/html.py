@@ -124,8 +124,9 @@ def _legend(item: Chart) -> str:
     lines = list(dict.fromkeys((trace.key, trace.label.partition(" rank ")[0]) for trace in item.traces))
     entries = [f'<li><span class="line {key}"></span>{escape(label)}</li>' for key, label in lines]
     for t_ns, label in item.marks[-_MARKS:]:
-        when = units.format_seconds((t_ns - item.since_ns) / 1e9)
-        entries.append(f'<li><span class="line mark"></span>at {when}: {escape(cut(label, _LABEL))}</li>')
+        after = units.format_seconds((t_ns - item.since_ns) / 1e9)
+        when = f"{units.format_seconds((item.until_ns - t_ns) / 1e9)} before" if item.zero else f"at {after}"
+        entries.append(f'<li><span class="line mark"></span>{when}: {escape(cut(label, _LABEL))}</li>')
     seen = {band.phase for lane in item.lanes for band in lane.bands}
     shown = [phase for phase in svg.PHASES if phase in seen]
     entries += [f'<li><span class="swatch band-{phase}"></span>{phase}</li>' for phase in shown]

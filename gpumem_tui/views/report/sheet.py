@@ -92,6 +92,8 @@ class Chart(msgspec.Struct, frozen=True):
     lanes: tuple[Lane, ...]
     marks: tuple[tuple[int, str], ...]
     """(t_ns, label) of what went wrong."""
+    zero: str = ""
+    """What its last moment is, where the axis counts back from it; empty where it counts from the start."""
 
 
 Item = Words | Table | Bar | Chart

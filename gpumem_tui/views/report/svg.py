@@ -175,11 +175,14 @@ def _time_axis(item: Chart, x: Coordinate, top: float) -> Iterable[str]:
     seconds = max(1e-9, (item.until_ns - item.since_ns) / 1e9)
     step = next((tick for tick in _TICKS_S if seconds / tick <= 8), _TICKS_S[-1])
     yield f'<line class="axis" x1="{_LEFT}" y1="{top}" x2="{WIDTH - _RIGHT}" y2="{top}"/>'
+    zero_ns = item.until_ns if item.zero else item.since_ns
     for number in range(int(seconds // step) + 1):
-        at = x(item.since_ns + number * step * 1_000_000_000)
-        anchor = "end" if at > WIDTH - _RIGHT - 20 else "middle" if number else "start"
+        after = -number * step if item.zero else number * step
+        at = x(zero_ns + after * 1_000_000_000)
+        anchor = "end" if at > WIDTH - _RIGHT - 20 else "start" if at < _LEFT + 20 else "middle"
+        told = units.format_seconds(number * step) + (" before" if item.zero else "")
         yield f'<line class="axis" x1="{at:.1f}" y1="{top}" x2="{at:.1f}" y2="{top + 4}"/>'
-        yield _label(units.format_seconds(number * step) if number else "start", at, top + 17, anchor)
+        yield _label(told if number else item.zero or "start", at, top + 17, anchor)
 
 
 def bar(item: Bar, number: int) -> str:
