@@ -79,7 +79,7 @@ class Written:
         """Of the recording, as it stands."""
         for (role, pid), lines in self.lines.items():
             path = self.run.journal / wire.segment_name(role, 0, pid, 1)
-            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1)
+            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1, t_ns=START)
             told = [wire.encode_header(head), *(wire.encode(*line) for line in lines)]
             path.write_bytes(b"".join(told))
         return Recording(self.run).read().failures
@@ -379,7 +379,7 @@ def test_a_view_that_is_held_at_a_failure_shows_what_the_failing_process_itself_
         (device,) = state.read_at(START + round(second * SECOND), START, START + 3 * SECOND).devices
         return device.ledger.free.bytes
 
-    assert (shown(0.9), shown(1.0)) == (None, GIB)  # it stands for no other moment
+    assert (shown(0.9), shown(1.0)) == (5 * GIB, GIB)  # it stands for no other moment
 
 
 # --- who else was there ---------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def ended(tmp_path):
             driver += [("memory", at(second), 5, 0, *figures), ("processes", at(second), 5, 0, rows, None)]
         keeper = [("start", START, 100, 1), ("exit", at(4), 0, None)]
         for role, pid, lines in (("rank", 100, rank), ("driver", None, driver), ("keeper", 99, keeper)):
-            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1)
+            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1, t_ns=START)
             told = [wire.encode_header(head), *(wire.encode(*line) for line in lines)]
             (run.journal / wire.segment_name(role, 0, pid, 1)).write_bytes(b"".join(told))
         return Recording(run).read()
