@@ -102,6 +102,7 @@ class Failures:
         began = wire.now_ns()
         record = self.essentials("out of memory", began, ordinal)
         record.update(requested_bytes=requested, allowed_total_bytes=total, free_bytes=free, stack=_stack())
+        record["stream"] = self._current_stream(ordinal)
         phase = " > ".join(each["phase"] for each in record["phases"]) or None
         again = self._is_again(phase or "", began)
         if again:
@@ -132,6 +133,7 @@ class Failures:
             "requested_bytes": None,
             "allowed_total_bytes": None,
             "free_bytes": None,
+            "stream": None,
             "phases": [{"phase": s.phase, "name": s.name, "step": s.step} for s in self._spans()],
             "step": monitored.spans.step if monitored.spans is not None else None,
             "last_sample": monitored.last_samples.get(ordinal) if ordinal is not None else None,
@@ -161,6 +163,11 @@ class Failures:
         except RuntimeError:
             current = None  # after some errors CUDA answers nothing any more
         return current if current in active or not active else active[0] if len(active) == 1 else None
+
+    def _current_stream(self, ordinal: int) -> Optional[int]:
+        """The stream that the calling thread allocates for: a thread-local of PyTorch, no call of CUDA."""
+        read = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
+        return int(read(ordinal)) if read is not None else None
 
     def stats(self, ordinal: int) -> Optional[Dict[str, Any]]:
         """Counters of a device; None where they are not to be had now."""

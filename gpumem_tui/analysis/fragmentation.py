@@ -42,10 +42,12 @@ class Holes(msgspec.Struct, frozen=True):
     releasable_bytes: int
     """Of all pools: in segments without a live block."""
     elsewhere_bytes: int
-    """Idle in pools that cannot serve it: the other size class, and private pools."""
+    """Idle in pools that cannot serve it: the other size class, private pools, and other streams'."""
+    other_streams_idle_bytes: int
+    """Of this, in pools that would serve it if it came from their stream."""
     private_idle_bytes: int
     streams: int
-    """Streams with a pool that could serve it."""
+    """Streams with a pool of its size class."""
     expandable: bool
 
 
@@ -93,10 +95,11 @@ def _pool(name: str, stream: int, expandable: bool, segments: Sequence[Segment])
     )
 
 
-def holes_for(pools: Sequence[Pool], segment_bytes: int) -> Holes:
-    """What lies idle beside a request for such a segment."""
+def holes_for(pools: Sequence[Pool], segment_bytes: int, stream: int | None = None) -> Holes:
+    """What lies idle beside a request for such a segment; ``stream`` None: which one asked is not known."""
     wanted = "large" if request_of(segment_bytes).large else "small"
-    serving = [pool for pool in pools if pool.pool == wanted]
+    alike = [pool for pool in pools if pool.pool == wanted]
+    serving = [pool for pool in alike if stream in (None, pool.stream)]
     private = [pool for pool in pools if pool.pool.startswith("private")]
     idle = sum(pool.idle_bytes for pool in serving)
     return Holes(
@@ -106,6 +109,7 @@ def holes_for(pools: Sequence[Pool], segment_bytes: int) -> Holes:
         releasable_bytes=sum(pool.releasable_bytes for pool in pools),
         elsewhere_bytes=sum(pool.idle_bytes for pool in pools) - idle,
         private_idle_bytes=sum(pool.idle_bytes for pool in private),
-        streams=len({pool.stream for pool in serving}),
+        other_streams_idle_bytes=sum(pool.idle_bytes for pool in alike) - idle,
+        streams=len({pool.stream for pool in alike}),
         expandable=any(pool.expandable for pool in serving),
     )

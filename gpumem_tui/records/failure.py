@@ -125,6 +125,8 @@ class FailureRecord(msgspec.Struct, frozen=True):
     """What the allocator asked the driver for: the segment, not the tensor."""
     allowed_total_bytes: int | None = None
     """What the allocator may use on this device: total, or less where a memory fraction is set."""
+    stream: int | None = None
+    """The stream that it allocated for (``torch._C._cuda_getCurrentRawStream``), as pools name theirs."""
     free_bytes: int | None = None
     """``cudaMemGetInfo`` as the allocator saw it at the failure."""
     phases: list[OpenPhase] = []

@@ -221,13 +221,14 @@ def _holes(scene: Scene) -> Holes | None:
     record = scene.record
     if record is None or record.pools is None or scene.requested_bytes is None:
         return None
-    holes = holes_for(record.pools, scene.requested_bytes)
+    holes = holes_for(record.pools, scene.requested_bytes, record.stream)
     source = "pools after the flush"
     return Holes(
         largest=_exact(holes.largest_bytes, source),
         idle=_exact(holes.idle_bytes, source),
         elsewhere=_exact(holes.elsewhere_bytes, source),
         private=_exact(holes.private_idle_bytes, source),
+        other_streams=_exact(holes.other_streams_idle_bytes, source),
         streams=holes.streams,
         expandable=holes.expandable,
     )

@@ -39,7 +39,7 @@ def hole_bytes(record: FailureRecord | None) -> int | None:
     """The largest hole in the pools that could have served the request; None where pools are not known."""
     if record is None or record.pools is None or record.requested_bytes is None:
         return None
-    return holes_for(record.pools, record.requested_bytes).largest_bytes
+    return holes_for(record.pools, record.requested_bytes, record.stream).largest_bytes
 
 
 def idle_bytes(record: FailureRecord | None) -> int | None:

@@ -109,6 +109,19 @@ CASES = {
         2 * GIB,
         says=("largest hole 252 MiB",),
     ),
+    "idle memory is another stream's": Case(
+        """
+        model = nn.Linear(1024, 1024).cuda(); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        step(model, optimizer)
+        whole = take(4 * GIB); del whole
+        small = take(64 * MIB)
+        with torch.cuda.stream(torch.cuda.Stream()): take(3900 * MIB)
+        """,
+        Verdict.FRAGMENTATION,
+        None,
+        3900 * MIB,
+        says=("3.94 GiB lay idle in the pools of other streams", "on one whose pools have no hole"),
+    ),
     "a library takes memory outside PyTorch in a phase": Case(
         """
         from gpumem_tui.simcard.outside import Block
@@ -392,6 +405,8 @@ def runs(tmp_path_factory, simcard_libraries):
             expandable = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
             pieces = CASES["idle memory lies in pieces"].script
             waiting.append(pool.submit(made.run, "expandable", pieces, "8GiB", 0, expandable))
+            streams = CASES["idle memory is another stream's"].script
+            waiting.append(pool.submit(made.run, "expandable streams", streams, "8GiB", 0, expandable))
             waiting.append(pool.submit(made.run, "killed", KILLED, "8GiB", -9))
             for name, script in (("swallowed", SWALLOWED), ("worker", WORKER), ("lost", LOST)):
                 waiting.append(pool.submit(made.run, name, script))
@@ -433,8 +448,9 @@ def test_the_ledger_of_that_instant_closes(runs, name):
     assert book.unattributed.bytes == 0
 
 
-def test_the_same_script_passes_where_segments_expand(runs):
-    assert runs.states["expandable"].failures == ()
+@pytest.mark.parametrize("name", ["expandable", "expandable streams"])
+def test_the_same_script_passes_where_segments_expand(runs, name):
+    assert runs.states[name].failures == ()
 
 
 def test_the_neighbour_is_named_with_the_time_at_which_it_came(runs):

@@ -45,8 +45,10 @@ def other(used, grew=None, who=Who.STRANGER, pid=71, seconds=10.0):
     return Neighbour(pid, gib(used), "python", who, 3 if who in (Who.RANK, Who.STRAY) else None, growth)
 
 
-def holes(largest, idle, private=0.0, expandable=False):
-    return Holes(gib(largest), gib(idle), gib(0), gib(private), 1, expandable)
+def holes(largest, idle, private=0.0, expandable=False, streams=0.0):
+    return Holes(
+        gib(largest), gib(idle), gib(streams), gib(private), gib(streams), 2 if streams else 1, expandable
+    )
 
 
 def growing(grown, units=40, steady=True, unit="step"):
@@ -102,6 +104,10 @@ SINGLE = {
     ),
     "idle memory in pieces": (
         recorded(allocated=14, reserved=22.5, holes=holes(1.5, 8)),
+        Verdict.FRAGMENTATION,
+    ),
+    "idle memory in the pools of another stream": (
+        recorded(allocated=14, reserved=22.5, holes=holes(0.1, 0.1, streams=8)),
         Verdict.FRAGMENTATION,
     ),
     "idle memory in private pools": (

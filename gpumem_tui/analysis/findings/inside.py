@@ -5,7 +5,7 @@ from gpumem_tui.analysis.findings.claims import Claim, Nature, counts, short, wh
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure, word
 from gpumem_tui.analysis.findings.holders import USUAL_OUTSIDE_BYTES
 from gpumem_tui.analysis.findings.phases import capacity_trial
-from gpumem_tui.analysis.findings.situation import Situation, Trend
+from gpumem_tui.analysis.findings.situation import Holes, Situation, Trend
 from gpumem_tui.analysis.findings.view import SIGNIFICANT, View, basis, significant, would_do
 from gpumem_tui.units import format_bytes
 
@@ -143,13 +143,47 @@ def in_pieces(view: View) -> Claim | None:
     s, holes = view.s, view.s.holes
     if holes is None or s.requested is None or s.free is None:
         return None
-    reach = s.free + holes.idle
     if not holes.largest.certainly_below(s.requested) or not (counts(holes.idle, s) or _much(holes.idle, s)):
         return None
-    together = Amount.exact(reach.low_bytes, "free + idle in these pools")
+    return _pieces(
+        view,
+        holes,
+        holes.idle,
+        f"{holes.idle.say()} lay idle in the allocator's pools, the largest hole {holes.largest.say()}: "
+        f"no place for {s.requested.say()}",
+        "pad inputs to a few fixed sizes, and nothing else",
+    )
+
+
+def in_other_streams(view: View) -> Claim | None:
+    """Idle memory that only another stream could use, because something live keeps its segments."""
+    s, holes = view.s, view.s.holes
+    if holes is None or s.requested is None or s.free is None or in_pieces(view) is not None:
+        return None
+    idle = holes.idle + holes.other_streams
+    if not holes.other_streams.low_bytes or not holes.largest.certainly_below(s.requested):
+        return None
+    if not counts(idle, s):
+        return None
+    return _pieces(
+        view,
+        holes,
+        idle,
+        f"{holes.other_streams.say()} lay idle in the pools of other streams, and only they may use it; "
+        f"{s.requested.say()} were asked for on one whose "
+        + (f"largest hole has {holes.largest.say()}" if holes.largest.high_bytes else "pools have no hole"),
+        "the work of both on one stream, and nothing else",
+    )
+
+
+def _pieces(view: View, holes: Holes, idle: Amount, headline: str, expandable_trial: str) -> Claim:
+    """``expandable_trial`` is what is left to try where expandable segments are on."""
+    s = view.s
+    assert s.free is not None
+    together = Amount.exact((s.free + idle).low_bytes, "free + idle in these pools")
     if holes.expandable:
         help_ = "expandable segments are on, and what is idle lies in pieces below a page"
-        trial = "pad inputs to a few fixed sizes, and nothing else"
+        trial = expandable_trial
     else:
         help_ = "expandable segments can join free and idle memory: together they are more than the request"
         trial = "the same run with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, and nothing else"
@@ -158,11 +192,10 @@ def in_pieces(view: View) -> Claim | None:
         Finding(
             Verdict.FRAGMENTATION,
             Strength.SUPPORTED,
-            f"{holes.idle.say()} lay idle in the allocator's pools, the largest hole {holes.largest.say()}: "
-            f"no place for {s.requested.say()}",
+            headline,
             (
                 *figure("largest hole", holes.largest),
-                *figure("idle in these pools", holes.idle),
+                *figure("idle in these pools", idle),
                 *figure("free and idle together", together),
                 *(figure("idle where it could not go", holes.elsewhere) if holes.elsewhere.low_bytes else ()),
                 *_streams(s),
@@ -205,7 +238,7 @@ def too_little_in_pieces(s: Situation) -> tuple[Evidence, ...]:
     """A word that expandable segments could not have helped, where that is so."""
     if s.holes is None or s.free is None or s.requested is None or s.holes.expandable:
         return ()
-    reach = s.free + s.holes.idle
+    reach = s.free + s.holes.idle + s.holes.other_streams
     if not reach.certainly_below(s.requested):
         return ()
     return word(

@@ -69,8 +69,9 @@ class Holes(msgspec.Struct, frozen=True):
     idle: Amount
     """All of it where the request could go."""
     elsewhere: Amount
-    """Idle where it could not: the other size class, private pools."""
+    """Idle where it could not: the other size class, private pools, pools of other streams."""
     private: Amount
+    other_streams: Amount
     streams: int = 1
     expandable: bool = False
 
