@@ -237,6 +237,21 @@ def test_holes_of_a_fragmented_pool_are_told_by_stream_and_pool(simcard, agent_r
     assert any(pool.expandable for pool in record.pools) is expandable
 
 
+def test_the_stream_that_a_failing_allocation_was_for_is_recorded(forks):
+    (said,), (default, other) = run_forked(
+        forks,
+        """
+        fail(phase="default")
+        stream = torch.cuda.Stream()
+        with torch.cuda.stream(stream): fail(phase="other")
+        say(stream=stream.cuda_stream)
+        """,
+    )
+
+    assert (default.stream, other.stream) == (0, said["stream"])
+    assert other.stream != 0
+
+
 def test_a_memory_fraction_is_told_with_what_it_allows(forks):
     _, (record,) = run_forked(forks, """
         torch.cuda.init(); torch.cuda.set_per_process_memory_fraction(0.25)
