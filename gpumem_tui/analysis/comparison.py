@@ -14,6 +14,9 @@ from gpumem_tui.analysis.rankstate import PhaseRow
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.units import format_bytes
 
+COMMANDS_DIFFER = "the commands differ in more than one thing"
+"""Begins the warning that goes on with the words that differ."""
+
 
 class Figures(msgspec.Struct, frozen=True):
     """One phase in one run."""
@@ -142,7 +145,7 @@ def _warnings(states: Sequence[RunState], factors: Sequence[Factor]) -> list[str
     if any(factor.name == "command" for factor in different):
         words = changed_words([state.facts.command for state in states])
         if len(words) > 1:
-            warnings.append(f"the commands differ in more than one thing: {', '.join(words)}")
+            warnings.append(f"{COMMANDS_DIFFER}: {', '.join(words)}")
     unknown = [factor.name for factor in factors if factor.unknown]
     if unknown:
         warnings.append(f"known of some runs only, perhaps different: {', '.join(unknown)}")

@@ -15,6 +15,9 @@ from gpumem_tui.analysis.rankstate import RankState
 from gpumem_tui.analysis.state import DeviceState, RunState
 from gpumem_tui.units import format_bytes
 
+NOT_SET = "not set"
+"""The value of a label, a variable or an option that another run has."""
+
 
 class Factor(msgspec.Struct, frozen=True):
     """One factor in all runs. A value that is not known is None and equal to nothing."""
@@ -53,7 +56,7 @@ def changed_words(commands: Sequence[Sequence[str]]) -> list[str]:
     parsed = [_options(command) for command in commands]
     told = []
     for key in dict.fromkeys(key for options in parsed for key in options):
-        values = [options.get(key, "not set") for options in parsed]
+        values = [options.get(key, NOT_SET) for options in parsed]
         if len(set(values)) > 1:
             told.append(f"{key} {' → '.join(values)}")
     return told
@@ -176,7 +179,7 @@ def _pairs(
     names = dict.fromkeys(name for pairs in told for name in pairs)
     gap = "" if prefix == "$" else " "
     seen = prefix in ("label", "declared", "assumed")  # assumed sizes follow from the card that is simulated
-    none = "not assumed" if prefix == "assumed" else "not set"
+    none = "not assumed" if prefix == "assumed" else NOT_SET
     return [
         Factor(f"{prefix}{gap}{name}", tuple(pairs.get(name, none) for pairs in told), seen) for name in names
     ]

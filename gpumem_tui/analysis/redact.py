@@ -6,12 +6,14 @@ to promise more: what the user's own code names (phases, modules, files in a sta
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any
 
 import msgspec
 
+from gpumem_tui.analysis.comparison import COMMANDS_DIFFER, Comparison
+from gpumem_tui.analysis.factors import NOT_SET, Factor
 from gpumem_tui.analysis.state import ProcessRow, RunState
 from gpumem_tui.records import Header, Process, Record
 
@@ -24,7 +26,7 @@ NOBODYS = frozenset({"root", "nobody", "daemon"})
 def redacted(state: RunState) -> RunState:
     """The same picture without names of people, machines, folders and other programs."""
     facts = state.facts
-    shown: RunState = _mapped(state, _hider(state))
+    shown: RunState = _mapped(state, _hider([state]))
     program = facts.command[0].rpartition("/")[2] if facts.command else ""
     return msgspec.structs.replace(
         shown,
@@ -44,7 +46,7 @@ def redacted_records(
     state: RunState, stream: Iterable[tuple[Header, Record]]
 ) -> Iterator[tuple[Header, Record]]:
     """The records of that run with the same names hidden; ``state`` is the picture as it was read."""
-    hide = _hider(state)
+    hide = _hider([state])
     ours = {rank.pid for rank in state.ranks} | {row.pid for row in state.processes if row.ours}
     for head, record in stream:
         shown: Record = _mapped(record, hide)
@@ -54,9 +56,46 @@ def redacted_records(
         yield head, shown
 
 
-def _hider(state: RunState) -> Callable[[str], str]:
+def redacted_comparison(states: Sequence[RunState], comparison: Comparison) -> Comparison:
+    """The same comparison without those names: what differs still does, if not by what.
+
+    ``states`` are the pictures as they were read, those that were compared.
+    """
+    hide = _hider(states)
+    shown: Comparison = _mapped(comparison, hide)
+    return msgspec.structs.replace(
+        shown,
+        factors=tuple(_factor(factor, hide) for factor in comparison.factors),
+        warnings=tuple(
+            COMMANDS_DIFFER if each.startswith(COMMANDS_DIFFER) else hide(each)
+            for each in comparison.warnings
+        ),
+    )
+
+
+def _factor(factor: Factor, hide: Callable[[str], str]) -> Factor:
+    """The factor hidden: values that differed are told apart by a number where they read alike."""
+    whole = factor.name == "command" or factor.name.startswith("label ")
+    shown = [
+        value if value in (None, NOT_SET) else HIDDEN if whole else hide(value) for value in factor.values
+    ]
+    alike = {
+        text: list(dict.fromkeys(v for v, s in zip(factor.values, shown, strict=True) if s == text))
+        for text in shown
+        if text is not None
+    }
+    values = tuple(
+        text if text is None or len(alike[text]) < 2 else f"{text} {alike[text].index(value) + 1}"
+        for text, value in zip(shown, factor.values, strict=True)
+    )
+    return msgspec.structs.replace(factor, name=hide(factor.name), values=values)
+
+
+def _hider(states: Sequence[RunState]) -> Callable[[str], str]:
     """What puts placeholders into a text, in one pass: none is looked for in another."""
-    words = dict(_words(state))
+    given = [pair for state in states for pair in _words(state)]
+    # The longest first, so that a folder goes before its user.
+    words = dict(sorted(given, key=lambda pair: -len(pair[0])))
     if not words:
         return str
     pattern = re.compile("|".join(map(_pattern, words)))
@@ -70,7 +109,7 @@ def _pattern(word: str) -> str:
 
 
 def _words(state: RunState) -> list[tuple[str, str]]:
-    """(word, placeholder), the longest first, so that a folder goes before its user."""
+    """(word, placeholder)."""
     facts, identity = state.facts, state.facts.identity
     words = {facts.path: "[recording]"}
     words |= {" ".join(facts.command): "[command]"} if len(facts.command) > 1 else {}
@@ -83,8 +122,7 @@ def _words(state: RunState) -> list[tuple[str, str]]:
             words[row.name] = "[process]"
     words |= {facts.user: "[user]", facts.host: "[host]"}
     # Short names stand within ordinary words; their own fields are hidden all the same.
-    given = [(word, instead) for word, instead in words.items() if len(word) > 3 and word not in NOBODYS]
-    return sorted(given, key=lambda pair: -len(pair[0]))
+    return [(word, instead) for word, instead in words.items() if len(word) > 3 and word not in NOBODYS]
 
 
 def _process(row: ProcessRow) -> ProcessRow:

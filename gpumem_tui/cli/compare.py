@@ -50,6 +50,11 @@ def describe(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="same as --format json: stable schema, raw bytes")
     add("-o", "--output", metavar="FILE", help="write to a new file instead of standard output")
     add("--ascii", action="store_true", help="text in ASCII only")
+    add(
+        "--redact",
+        action="store_true",
+        help="for sharing: no users, hosts, folders, command lines, strangers",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -75,7 +80,12 @@ def run(arguments: argparse.Namespace) -> int:
     twice = next((run.name for n, run in enumerate(found) if run in found[:n]), None)
     if twice is not None:
         raise BadInput(f"{twice} is named twice; compare takes different runs")
-    comparison = compare([Recording(run).read() for run in found], capacities)
+    states = [Recording(run).read() for run in found]
+    comparison = compare(states, capacities)
+    if arguments.redact:
+        from gpumem_tui.analysis.redact import redacted_comparison
+
+        comparison = redacted_comparison(states, comparison)
     with new_file(arguments.output) as file:
         if kind == "json":
             file.write(_json(comparison))

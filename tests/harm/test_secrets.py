@@ -9,9 +9,12 @@ import pytest
 from product import wait_until
 from tui import scripted
 
-from gpumem_tui.analysis.redact import redacted
+from gpumem_tui.analysis.comparison import compare
+from gpumem_tui.analysis.redact import redacted, redacted_comparison
 from gpumem_tui.analysis.state import Event, Severity
 from gpumem_tui.cli.launch import KEPT_VARIABLES
+from gpumem_tui.views.report import html, markdown, text
+from gpumem_tui.views.report.compared import sheet_of
 
 SECRETS = {
     "HF_TOKEN": "hf_s3cr3tAAAA",
@@ -62,12 +65,12 @@ def test_no_file_and_no_output_of_a_failed_run_holds_a_secret(gpumem, simcard_li
     assert b"OutOfMemoryError" in done.stderr
     files = [path for path in gpumem.home.rglob("*") if path.is_file()]
     assert any(path.parent.name == "failures" for path in files)
-    for text in [*told, *(path.read_bytes() for path in files)]:
-        assert b"s3cr3t" not in text
+    for content in [*told, *(path.read_bytes() for path in files)]:
+        assert b"s3cr3t" not in content
 
 
 @pytest.mark.parametrize(
-    ("user", "text", "shown"),
+    ("user", "said", "shown"),
     [
         ("module", "the submodules of adam's module", "the submodules of adam's [user]"),
         ("root", "the root module under /root", "the root module under /root"),
@@ -75,11 +78,36 @@ def test_no_file_and_no_output_of_a_failed_run_holds_a_secret(gpumem, simcard_li
         ("user", "the word user", "the word [user]"),
     ],
 )
-def test_a_name_is_hidden_as_a_word_of_its_own_only(user, text, shown):
+def test_a_name_is_hidden_as_a_word_of_its_own_only(user, said, shown):
     state = scripted.with_phases(facts=scripted.facts(user=user))
-    told = msgspec.structs.replace(state, events=(Event(0, Severity.INFO, text),))
+    told = msgspec.structs.replace(state, events=(Event(0, Severity.INFO, said),))
 
     assert redacted(told).events[0].text == shown
+
+
+def test_a_redacted_comparison_says_what_differs_and_not_by_what():
+    def run(name, key, **labels):
+        facts = scripted.facts(
+            run=name,
+            user="lovelace",
+            host="difference-engine",
+            path=f"/home/lovelace/{name}",
+            command=("python", "train.py", "--key", key, "--at", key),
+            labels=tuple(labels.items()),
+        )
+        return scripted.with_phases(facts=facts)
+
+    states = [run("before", "s3cr3t-one", owner="lovelace"), run("after", "s3cr3t-two", owner="s3cr3t-ada")]
+    plain = compare(states)
+    shown = redacted_comparison(states, plain)
+
+    values = {factor.name: factor.values for factor in shown.differing}
+    assert [factor.name for factor in shown.differing] == [factor.name for factor in plain.differing]
+    assert values["command"] == values["label owner"] == ("[redacted] 1", "[redacted] 2")
+    assert "the commands differ in more than one thing" in shown.warnings
+    for kind in (text.render, markdown.render, html.render):
+        written = kind(sheet_of(shown))
+        assert [word for word in ("lovelace", "s3cr3t", "difference-engine") if word in written] == []
 
 
 @pytest.mark.slow
@@ -125,10 +153,10 @@ def test_a_redacted_report_names_no_person_machine_folder_or_command(gpumem, sim
     process.communicate(b"\n", timeout=60)
 
     assert [name for name in names if name not in plain] == []
-    assert [(kind, name) for kind, text in shown.items() for name in names if name in text] == []
-    assert all(f"on {facts.host}" not in text and "redacted" in text for text in shown.values())
+    assert [(kind, name) for kind, page in shown.items() for name in names if name in page] == []
+    assert all(f"on {facts.host}" not in page and "redacted" in page for page in shown.values())
     assert [name for name in ("s3cr3t", "strangers-work", "projectx") if name not in plain_export] == []
-    assert [(kind, name) for kind, text in exported.items() for name in names if name in text] == []
+    assert [(kind, name) for kind, page in exported.items() for name in names if name in page] == []
     assert exported["ndjson",].count("\n") >= plain_export.count("\n")
 
 
