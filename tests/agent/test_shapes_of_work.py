@@ -227,12 +227,11 @@ def test_every_shape_is_told_as_a_person_would_tell_it(simcard, agent_run):
         for begin in begins:
             label = f"{begin.phase} {begin.name}".rstrip()
             told[label] = told.get(label, 0) + (begin.phase != "load")
+        for run in folded:  # of a machine that is busy, also equal spans that are few
+            label = f"{run.phase} {run.name}".rstrip()
+            told[label] = told.get(label, 0) + run.count
         told = {label: count for label, count in told.items() if count}
-        if name in SHAPES:
-            assert told == SHAPES[name], name
-        else:
-            assert list(told) == ["eval Net"]
-            assert told["eval Net"] + sum(s.count for s in folded) == 400
+        assert told == (SHAPES[name] if name in SHAPES else {"eval Net": 400}), name
         assert {end.error for end in agent_run.records(records.End, pids[name])} == {None}, name
 
     assert steps == STEPS
