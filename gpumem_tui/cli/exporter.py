@@ -1,7 +1,7 @@
 """Prometheus through prometheus-client: metrics of runs as text, once or on a port of this machine."""
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpumem_tui.agent import wire
@@ -12,6 +12,8 @@ from gpumem_tui.session.life import is_alive
 from gpumem_tui.views.export.metrics import METRICS, samples
 
 if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 HOST, PORT = "127.0.0.1", 9435
 """Where ``--serve`` listens unless told otherwise: nobody else on the network reads along."""
+
+PATH = "/metrics"
+"""Where on it the metrics are; ``/`` says so, and there is nothing else."""
 
 
 def registry_of(read: "Callable[[], Sequence[RunState]]") -> "CollectorRegistry":
@@ -119,7 +124,7 @@ def address_of(text: str) -> tuple[str, int]:
 
 
 def serve(registry: "CollectorRegistry", host: str, port: int, ready: Callable[[str], None]) -> None:
-    """Serve ``/metrics`` until this process is interrupted. ``ready`` is called with the URL.
+    """Serve :data:`PATH` until this process is interrupted. ``ready`` is called with the URL.
 
     Raises :class:`BadInput` where the address cannot be listened on.
     """
@@ -134,9 +139,24 @@ def serve(registry: "CollectorRegistry", host: str, port: int, ready: Callable[[
         server, thread = start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         raise BadInput(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    server.set_app(_at_its_path(server.get_app()))
     shown = f"[{host}]" if ":" in host else host
-    ready(f"http://{shown}:{server.server_port}/metrics")
+    ready(f"http://{shown}:{server.server_port}{PATH}")
     ended.wait()
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+def _at_its_path(metrics: "WSGIApplication") -> "WSGIApplication":
+    """Metrics where they belong; prometheus-client alone answers with them on every path."""
+
+    def application(environ: "WSGIEnvironment", respond: "StartResponse") -> "Iterable[bytes]":
+        path = environ["PATH_INFO"]
+        if path == PATH:
+            return metrics(environ, respond)
+        status = "200 OK" if path == "/" else "404 Not Found"
+        respond(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [f"gpumem-tui: metrics are at {PATH}\n".encode()]
+
+    return application

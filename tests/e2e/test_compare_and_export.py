@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+import urllib.error
 import urllib.request
 
 import pytest
@@ -178,6 +179,31 @@ def test_a_running_run_is_reported_and_served_as_it_stands(gpumem, running):
     assert sum(s.value for s in samples if s.name == "gpumem_ledger_bytes") == 8 * GIB
     assert values["gpumem_rank_allocated_bytes"] == report["ranks"][0]["levels"][0]["allocated_bytes"]
     assert "The run is going on" in page
+    assert server.wait(20) == 0
+
+
+def test_metrics_are_at_their_path_and_nowhere_else(gpumem):
+    server = gpumem.start("export", "small", "--format", "prometheus", "--serve", "0")
+    url = server.stderr.readline().decode().split("serving ")[1].split()[0]
+    base = url.removesuffix("/metrics")
+
+    def ask(path):
+        try:
+            with urllib.request.urlopen(base + path, timeout=10) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read()
+
+    asked = {
+        path: ask(path) for path in ("/metrics", "/metrics?x=1", "/", "/metrics/", "/../secret", "/x%00")
+    }
+    server.send_signal(signal.SIGINT)
+
+    pointer = b"gpumem-tui: metrics are at /metrics\n"
+    assert asked["/metrics"][0] == asked["/metrics?x=1"][0] == 200
+    assert b"gpumem_run_up" in asked["/metrics"][1]
+    assert asked["/"] == (200, pointer)
+    assert {asked[path] for path in ("/metrics/", "/../secret", "/x%00")} == {(404, pointer)}
     assert server.wait(20) == 0
 
 
