@@ -13,7 +13,6 @@ from gpumem_tui.views.export.metrics import METRICS, samples
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
