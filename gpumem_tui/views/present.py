@@ -300,6 +300,19 @@ def coarse(span_ns: int) -> str:
     return units.format_seconds(seconds // 60 * 60)
 
 
+def behind(held_ns: int, now_ns: int) -> str:
+    """How far a held picture is from now: exact when it came to be held, then in steps; else empty.
+
+    The seconds that pass are not counted: each would be sent to a terminal that shows nothing new.
+    """
+    seconds = now_ns // 1_000_000_000
+    step = 10 if seconds < 60 else 60
+    stepped_ns = seconds // step * step * 1_000_000_000
+    if stepped_ns > held_ns:
+        return coarse(stepped_ns)
+    return units.format_seconds(held_ns / 1_000_000_000) if held_ns else ""
+
+
 def badge(facts: RunFacts) -> str:
     """SIMULATED or RECORDED, with what; empty for real cards."""
     words = []

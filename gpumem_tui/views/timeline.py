@@ -104,6 +104,8 @@ class Timeline:
         self._seen_ns = 0
         """Up to when the picture at the cursor tells of the run."""
         self.started_ns = self.latest_ns = 0
+        self.held_behind_ns = 0
+        """How far behind the cursor was when it came to where it stands."""
 
     @property
     def span_s(self) -> int:
@@ -152,6 +154,7 @@ class Timeline:
         """A cursor at the last moment; the window stays as it is."""
         if self.cursor_ns is None:
             self.cursor_ns = self._edge_ns = self._seen_ns = self.latest_ns
+            self.held_behind_ns = 0
 
     def live(self) -> None:
         """No cursor: the window follows the run."""
@@ -166,6 +169,7 @@ class Timeline:
         """The cursor goes to a moment, within the run; the window goes with it only if it must."""
         self.hold()
         self.cursor_ns = max(self.started_ns, min(t_ns, self.latest_ns))
+        self.held_behind_ns = self.behind_ns
 
     def point(self, column: int) -> None:
         """The cursor goes to the end of a column of the last window: everything in it has happened."""

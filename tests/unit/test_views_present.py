@@ -13,6 +13,8 @@ from gpumem_tui.units import GIB
 from gpumem_tui.views import holders, panels, present
 from gpumem_tui.views.text import TERMS, brief_command, plain
 
+SECOND = scripted.SECOND
+
 
 def terms_of(state):
     return {term.key: term for term in present.device_terms(state.devices[0], state)}
@@ -151,6 +153,27 @@ def test_a_running_run_shows_no_clock_that_ticks():
 
     assert present.run_sentence(first) == present.run_sentence(later)
     assert "10 min" in present.run_sentence(first)
+
+
+@pytest.mark.parametrize(
+    ("held_s", "now_s", "told"),
+    [
+        (0, 0, ""),
+        (0, 9.9, ""),
+        (0, 10, "10 s"),
+        (0, 59, "50 s"),
+        (4.2, 9, "4.2 s"),
+        (42, 42, "42 s"),
+        (42, 49, "42 s"),
+        (42, 50, "50 s"),
+        (42, 130, "2 min"),
+        (192, 192, "3 min 12 s"),
+        (192, 239, "3 min 12 s"),
+        (192, 240, "4 min"),
+    ],
+)
+def test_how_far_a_held_picture_is_behind_is_exact_at_first_and_then_counts_no_seconds(held_s, now_s, told):
+    assert present.behind(int(held_s * SECOND), int(now_s * SECOND)) == told
 
 
 def test_an_ended_run_says_how_and_after_how_long():

@@ -67,10 +67,8 @@ class Travel:
         if cursor_ns is None or latest is None:
             return ()
         at = present.wall_clock(latest.facts, cursor_ns)
-        behind = self.timeline.behind_ns
-        late = ""
-        if behind >= 1_000_000_000:
-            far = present.coarse(behind) if behind >= 10_000_000_000 else f"{behind // 1_000_000_000} s"
+        late, far = "", present.behind(self.timeline.held_behind_ns, self.timeline.behind_ns)
+        if far:
             late = f", {far} before the end" if latest.facts.ended_ns is not None else f", behind by {far}"
         return (Span(f" paused at {at}{late} ", "prompt"),)
 
