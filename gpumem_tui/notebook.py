@@ -6,6 +6,9 @@ kernel that was started under ``gpumem-tui run`` (the simulated card included) i
 into that recording; any other gets a recording of its own when the extension is loaded, to be
 watched with ``gpumem-tui attach`` like every run. The cell's own outcome stays: its last
 value is displayed, its error raised.
+
+A magic is called while the event loop waits for it, so a cell that awaits never gets to one:
+it is rewritten, line for line, into a plain cell whose statements stand within the phase.
 """
 
 import ast
@@ -16,6 +19,8 @@ import os
 import platform
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -42,6 +47,11 @@ from gpumem_tui.workload import phase
 
 DRIVER_WAIT_S = 2.0
 """How long a cell waits for driver readings of after its end; they come about once a second."""
+
+MAGIC = "gpumem"
+
+_VALUE = "_gpumem_value"
+"""Where a rewritten cell keeps its last value until the phase has ended."""
 
 _OLD = "the driver's readings are older than this moment: they may lack what has just changed"
 
@@ -76,28 +86,52 @@ class Monitor:
         number = len(self._shell.history_manager.input_hist_parsed) - 1
         name = line.strip() or f"cell {number}"
         body, last = self._compiled(cell, number)
+        with self._measured(name):
+            return self._execute(body, last)
+
+    @contextmanager
+    def _measured(self, name: str) -> Iterator[None]:
+        """A phase that is shown at its end; where it failed as well: what it held then is the question."""
+        __tracebackhide__ = True
         since_ns = wire.now_ns()
         try:
             with phase(name):
-                return self._execute(body, last)
-        finally:  # shown for a cell that failed as well: what it held then is the question
+                yield
+        finally:
             self._show(name, since_ns, wire.now_ns())
+
+    def awaiting(self, line: str) -> AbstractContextManager[None]:
+        """What the statements of a rewritten cell stand in; ``line`` is that of the magic."""
+        number = len(self._shell.history_manager.input_hist_parsed) - 1
+        return self._measured(line.strip() or f"cell {number}")
+
+    def rewritten(self, lines: list[str]) -> list[str]:
+        """An input transformer: of a measured cell that awaits, the magic becomes a call, for the tree."""
+        words = lines[0].split(None, 1) if lines else []
+        if not words or words[0] != f"%%{MAGIC}" or not self._shell.autoawait:
+            return lines
+        try:
+            if not _awaits(self._shell.transform_cell("".join(lines[1:]))):
+                return lines
+        except SyntaxError:  # told by the cell itself as it runs
+            return lines
+        line = words[1].rstrip("\n") if len(words) > 1 else ""
+        return [f"get_ipython().run_cell_magic({MAGIC!r}, {line!r}, '')\n", *lines[1:]]
 
     def _compiled(self, cell: str, number: int) -> tuple[CodeType, CodeType | None]:
         """The cell as IPython would compile it; apart from the rest, a last expression, which has a value.
 
-        Raises :class:`UsageError` for an ``await`` outside functions: the loop itself waits for a magic.
+        Raises :class:`UsageError` for an ``await`` that was not rewritten: within another magic, say.
         """
         __tracebackhide__ = True
         shell = self._shell
         source = shell.transform_cell(cell)
         name = shell.compile.cache(source, number)
         tree = shell.transform_ast(shell.compile.ast_parse(source, filename=name))
-        flags = shell.compile.flags | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-        if compile(tree, name, "exec", flags, dont_inherit=True).co_flags & inspect.CO_COROUTINE:
+        if _awaits(source):
             raise UsageError(
-                '%%gpumem cannot await; write "with gpumem_tui.phase(NAME):" around it in a plain cell, '
-                "then %gpumem"
+                '%%gpumem cannot await here; write "with gpumem_tui.phase(NAME):" around it in a plain '
+                "cell, then %gpumem"
             )
         last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
         value = None if last is None else shell.compile(ast.Expression(last.value), name, "eval")
@@ -135,6 +169,42 @@ class Monitor:
         display(Measured(cells.sheet_of(name, state, devices, rows, seconds, notes)))  # type: ignore[no-untyped-call]
 
 
+class _AwaitingCells(ast.NodeTransformer):
+    """Puts the statements of a rewritten cell into the phase; a last expression keeps its place as such."""
+
+    def visit_Module(self, tree: ast.Module) -> ast.Module:
+        """``with …awaiting(line): statements``, then the value, at the lines where they were written."""
+        match tree.body:
+            case [
+                ast.Expr(
+                    ast.Call(
+                        ast.Attribute(attr="run_cell_magic"), [ast.Constant(magic), line, ast.Constant("")]
+                    )
+                ),
+                first,
+                *others,
+            ] if magic == MAGIC:
+                body = [first, *others]
+            case _:
+                return tree
+        value: list[ast.stmt] = []
+        if isinstance(body[-1], ast.Expr):
+            last = body[-1]
+            body[-1] = ast.copy_location(ast.Assign([ast.Name(_VALUE, ast.Store())], last.value), last)
+            value = [ast.copy_location(ast.Expr(ast.Name(_VALUE, ast.Load())), last)]
+        call = ast.parse(f"get_ipython().find_cell_magic({MAGIC!r}).__self__.awaiting()", mode="eval").body
+        assert isinstance(call, ast.Call)
+        call.args.append(line)
+        within = ast.copy_location(ast.With([ast.withitem(call)], body), first)
+        return ast.fix_missing_locations(ast.Module([within, *value], tree.type_ignores))
+
+
+def _awaits(source: str) -> bool:
+    """Whether Python code awaits outside functions. Raises :class:`SyntaxError`."""
+    code = compile(source, "<cell>", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    return bool(code.co_flags & inspect.CO_COROUTINE)
+
+
 def _uses_cuda() -> bool:
     """Whether this kernel has initialised CUDA; never the one to do so."""
     torch = sys.modules.get("torch")
@@ -152,7 +222,9 @@ def load(shell: Any) -> None:
         said = f"recording {run.name}; watch it with: gpumem-tui attach {run.name}"
     _start_agent(run)
     monitor = Monitor(shell, run)
-    shell.register_magic_function(monitor.magic, magic_kind="line_cell", magic_name="gpumem")
+    shell.register_magic_function(monitor.magic, magic_kind="line_cell", magic_name=MAGIC)
+    shell.input_transformers_cleanup.append(monitor.rewritten)
+    shell.ast_transformers.append(_AwaitingCells())
     print(f"gpumem-tui: {said}")
 
 

@@ -129,7 +129,7 @@ def serve(registry: "CollectorRegistry", host: str, port: int, ready: Callable[[
     """
     import signal
 
-    from prometheus_client import start_http_server
+    from prometheus_client import make_wsgi_app, start_http_server
 
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -138,7 +138,7 @@ def serve(registry: "CollectorRegistry", host: str, port: int, ready: Callable[[
         server, thread = start_http_server(port, addr=host, registry=registry)
     except OSError as error:
         raise BadInput(f"cannot listen on {host}:{port}: {error.strerror}") from error
-    server.set_app(_at_its_path(server.get_app()))
+    server.set_app(_at_its_path(make_wsgi_app(registry)))
     shown = f"[{host}]" if ":" in host else host
     ready(f"http://{shown}:{server.server_port}{PATH}")
     ended.wait()

@@ -9,14 +9,29 @@ import pytest
 from gpumem_tui.analysis.rankstate import Life
 
 DRIVE = """
-import json, sys
+import asyncio, json, sys
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 from traitlets.config import Config
 shell = InteractiveShell.instance(config=Config(HistoryManager={"hist_file": ":memory:"}))
-for cell in json.loads(sys.argv[1]):
-    with capture_output() as captured:
-        result = shell.run_cell(cell, store_history=True)
+
+async def main():
+    for cell in json.loads(sys.argv[1]):
+        with capture_output() as captured:
+            code = shell.transform_cell(cell)
+            if shell.should_run_async(cell, transformed_cell=code):
+                result = await shell.run_cell_async(cell, store_history=True, transformed_cell=code)
+            else:
+                result = shell.run_cell(cell, store_history=True)
+        tell(captured, result)
+
+def run():
+    for cell in json.loads(sys.argv[1]):
+        with capture_output() as captured:
+            result = shell.run_cell(cell, store_history=True)
+        tell(captured, result)
+
+def tell(captured, result):
     shown = [each.data for each in captured.outputs]
     value = result.result
     told = {
@@ -29,18 +44,21 @@ for cell in json.loads(sys.argv[1]):
         "error": type(result.error_in_exec).__name__ if result.error_in_exec else None,
     }
     sys.stdout.write(json.dumps(told) + chr(10))
+
+asyncio.run(main()) if "loop" in sys.argv else run()
 """
 
 
-def kernel(gpumem, cells, *how):
-    """What every cell printed, displayed, returned and raised."""
+def kernel(gpumem, cells, *how, loop=False):
+    """What every cell printed, displayed, returned and raised; within a running event loop, or not."""
+    words = [json.dumps(cells), *(["loop"] if loop else [])]
     script = gpumem.folder / "kernel.py"
     script.write_text(DRIVE)
     if how:
-        done = gpumem("run", "--batch", *how, "--", sys.executable, script, json.dumps(cells))
+        done = gpumem("run", "--batch", *how, "--", sys.executable, script, *words)
     else:
         done = subprocess.run(
-            [sys.executable, str(script), json.dumps(cells)],
+            [sys.executable, str(script), *words],
             cwd=gpumem.folder, env=gpumem.environment, capture_output=True, timeout=120, check=True,
         )  # fmt: skip
     return [json.loads(line) for line in done.stdout.splitlines() if line.startswith(b'{"out"')]
@@ -102,14 +120,51 @@ def test_a_cell_may_hold_magics_of_its_own_and_suppress_its_value(gpumem):
 
 
 def test_a_cell_that_cannot_run_is_no_phase_and_says_why(gpumem):
-    awaits = "%%gpumem\nimport asyncio\nawait asyncio.sleep(0)"
     inner = "%%gpumem\nasync def later():\n    await None\n3"
-    _, broken, awaiting, defined = kernel(gpumem, [LOAD, "%%gpumem\nx = (", awaits, inner])
+    _, broken, defined = kernel(gpumem, [LOAD, "%%gpumem\nx = (", inner])
 
     assert broken["error"] == "SyntaxError"
-    assert awaiting["error"] == "UsageError"
-    assert broken["text"] == awaiting["text"] == []
+    assert broken["text"] == []
     assert defined["value"] == 3
+
+
+AWAITING = [
+    LOAD,
+    "import asyncio\nasync def later(value):\n    await asyncio.sleep(0.01)\n    return value",
+    "%%gpumem first\nx = await later(20)\n%pwd\nawait later(x + 1)",
+    "%%gpumem\nawait later(1);",
+    "%%gpumem failing\nawait later(1)\n1 / 0",
+    "task = asyncio.ensure_future(later(6))",
+    "%%gpumem\nawait task",
+]
+
+
+@pytest.mark.parametrize("running", [True, False], ids=["in the loop of a kernel", "in a terminal"])
+def test_a_cell_may_await_as_in_ipython(gpumem, running):
+    cells = AWAITING if running else AWAITING[:-2]
+    _, _, named, quiet, failing, *others = kernel(gpumem, cells, loop=running)
+
+    assert named["value"] == 21
+    assert named["text"][0].splitlines()[0] == "first"
+    assert quiet["text"][0].splitlines()[0] == "cell 4"
+    assert "1" not in quiet["out"]
+    assert failing["error"] == "ZeroDivisionError"
+    assert failing["text"][0].splitlines()[0] == "failing"
+    assert [each["value"] for each in others[1:]] == ([6] if running else [])
+
+
+@pytest.mark.slow
+@pytest.mark.simcard
+def test_what_an_awaiting_cell_holds_is_measured_to_the_byte(gpumem, simcard_libraries):
+    cell = (
+        "%%gpumem awaited\nimport asyncio, torch\nx = torch.zeros(32 << 20, device='cuda')\n"
+        "await asyncio.sleep(0.01)\ny = x * 2\ndel y"
+    )
+
+    kernel(gpumem, [LOAD, "import asyncio, torch; torch.zeros(1, device='cuda')", cell], "--simulate", "8GiB")
+
+    (row,) = [row for row in gpumem.recording().read().phases if row.phase == "awaited"]
+    assert row.peak_allocated_bytes - row.start_allocated_bytes == 256 << 20
 
 
 def test_a_phase_without_a_name_is_called_by_the_number_of_its_cell(gpumem):
