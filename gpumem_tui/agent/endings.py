@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Iterator, List, Optional
 
 from . import wire
 from .guard import contain, contained, is_the_users
+from .ring import RAISED, RAISED_MEMORY
 from .weave import weave
 
 if TYPE_CHECKING:
@@ -202,6 +203,8 @@ class Endings:
             return  # a process that does not use the card
         self._told = id(error)
         at, kind, name = wire.now_ns(), kind_of(error), _class_name(type(error))
+        if thread is None and monitored.ring is not None:
+            monitored.ring.say(RAISED if kind == "exception" else RAISED_MEMORY)
         text = text_of(error)
         phases = self._phases(error)
         phase = " > ".join(phase for phase, _, _ in phases) or None

@@ -34,7 +34,7 @@ from .makeup import Makeup
 from .patches import AFTERWARDS, custom_allocators, initialisation, patch_torch
 from .phases import Phases
 from .reading import Reading
-from .ring import Ring
+from .ring import ENDING, Ring
 from .sampler import Sampler
 from .spans import Spans
 
@@ -355,6 +355,8 @@ class Monitored:
             self._starting.release()
         if self.sampler is not None:
             self._endings.at_exit()
+            if self.ring is not None:
+                self.ring.say(ENDING)
             self._tell_left_out()
             self.sampler.stop(0.15)
 

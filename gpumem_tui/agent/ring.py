@@ -6,7 +6,7 @@ after SIGKILL, whoever reads the run takes the last edges from the file.
 
 The file is preallocated on disk (a full disk is met here and not as SIGBUS later)::
 
-    HEADER   magic, version, slot size, slots, names, pid, started ticks
+    HEADER   magic, version, slot size, slots, names, pid, started ticks; at LAST_WORD_AT how far it came
     NAMES    name i as u16 length + UTF-8, in NAME_BYTES each; written before its first use
     SLOTS    slot (seq % slots); valid if its first and its last eight bytes are the same seq
 
@@ -37,6 +37,10 @@ NO_DEVICE = -1
 BEGIN, END = 1, 2
 EXACT = 1
 """Flag: the peaks of this end are exact, not lower bounds."""
+LAST_WORD_AT = 48
+"""Where the header's one byte stands that tells how a process was about to end; 0 in older rings."""
+RUNNING, RAISED_MEMORY, RAISED, ENDING = 1, 2, 3, 4
+"""Not ending; by an exception of memory that nobody caught; by another one; in order."""
 OVERFLOW_NAME = NAMES - 1
 """Names beyond the table share this one; its text says so."""
 
@@ -87,6 +91,7 @@ class Ring:
         finally:
             os.close(fd)
         HEADER.pack_into(self._map, 0, MAGIC, VERSION, SLOT.size, SLOTS, NAMES, pid, started)
+        self._map[LAST_WORD_AT] = RUNNING
         self._numbers = itertools.count(1)
         self.put = _writing(self._map, self._numbers)
         """Write one slot; its sequence number. Safe from any thread (the counter is atomic under the GIL).
@@ -122,6 +127,11 @@ class Ring:
             self._name_text(index, phase, name)
             self.numbers[key] = index
         return index
+
+    def say(self, word: int) -> None:
+        """How the process is about to end, at once: the journal may come too late. The first word stands."""
+        if self._map[LAST_WORD_AT] == RUNNING:
+            self._map[LAST_WORD_AT] = word
 
     def drain(self) -> List[Edge]:
         """Edges since the last call, oldest first; overwritten ones are counted in ``lost_edges``."""

@@ -19,11 +19,15 @@ class Outcome(str, Enum):
     CAUGHT = "caught by the program"
     LEFT = "caught; the program ended after it"
     """By itself, and without an error that nobody caught: ``sys.exit`` where the failure is handled."""
+    QUIT = "handled; the program left by itself"
+    """At once, by ``os._exit``: where it was caught, in a ``finally`` or in a hook is not told."""
+    GONE = "the process was gone after it"
+    """Whether by it is not told: nobody saw how, or the code could be of either."""
     OPEN = "not known yet"
     """The process still lives and has not gone on to another step."""
 
 
-ENDS = frozenset({Outcome.ENDED, Outcome.LEFT})
+ENDS = frozenset({Outcome.ENDED, Outcome.LEFT, Outcome.QUIT, Outcome.GONE})
 """With these, no phase of work came after it."""
 
 
@@ -83,6 +87,8 @@ class FailureState(msgspec.Struct, frozen=True):
     """Every other rank at that instant."""
     thread: str | None = None
     """The thread that ended by it, where it was not the main one: that alone ends no process."""
+    exit_code: int | None = None
+    """With which the process ended, where that is known; None of one that a signal ended."""
 
 
 class MapState(msgspec.Struct, frozen=True):

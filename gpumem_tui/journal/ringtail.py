@@ -41,6 +41,23 @@ def read_tail(path: Path, after_seq: int) -> list[Begin | End]:
         return []
 
 
+def read_last_word(path: Path) -> int | None:
+    """How the process was about to end, as ``agent.ring`` has it; None where the ring does not tell."""
+    try:
+        fd = open_regular(path)
+    except OSError:
+        return None
+    try:
+        data = os.pread(fd, ring.LAST_WORD_AT + 1, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    if len(data) <= ring.LAST_WORD_AT or not data.startswith(ring.MAGIC):
+        return None
+    return data[ring.LAST_WORD_AT] or None
+
+
 def _has_more(fd: int, after_seq: int) -> bool:
     """Whether any of the next slots has been written; a look that costs little.
 

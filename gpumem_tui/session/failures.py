@@ -169,11 +169,11 @@ class FailureBook:
         return outcomes.with_parts(sorted(found, key=lambda state: state.t_ns), gone)
 
     def _failure(self, failed: Failed, now: Context, devices: Sequence[DeviceState]) -> FailureState:
-        outcome = self._outcome(failed, now)
+        outcome, code = self._outcome(failed, now), self._exit_code(failed.who, now)
         if failed.state is not None:
-            return msgspec.structs.replace(failed.state, outcome=outcome)
+            return msgspec.structs.replace(failed.state, outcome=outcome, exit_code=code)
         self._read(failed)
-        state = self._look(failed, outcome, now, devices)
+        state = msgspec.structs.replace(self._look(failed, outcome, now, devices), exit_code=code)
         after_ns = failed.line.t_ns + SETTLED_NS
         settled = now.over or now.driver.spoke_ns >= after_ns
         if settled and (failed.complete or now.now_ns >= after_ns):
@@ -275,8 +275,13 @@ class FailureBook:
                 said_goodbye=model.bye,
                 gone=now.over or not now.alive(who),
                 end=endings.exit_of(who, model, now.keepers, self._signs),
+                last_word=model.last_word,
             ),
         )
+
+    def _exit_code(self, who: Who, now: Context) -> int | None:
+        end = endings.exit_of(who, now.ranks[who], now.keepers, self._signs)
+        return end.code if end is not None else None
 
 
 def as_it_was_read(

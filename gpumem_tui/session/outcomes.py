@@ -1,8 +1,9 @@
 """What became of each failure, and its part among the ranks: by what the process did, and how it ended.
 
 Certain is what an exception that nobody caught says. All else is told from what came
-after: a program that computed on, or ended in order, has caught its failure; one that a
-signal from outside ended had not been ended by it. Refuses to look at figures.
+after: a program that computed on, or ended in order, has caught its failure; one that left
+by ``os._exit`` has handled it; one that a signal from outside ended had not been ended by it.
+Refuses to look at figures.
 """
 
 import signal
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gpumem_tui import records
+from gpumem_tui.agent import ring
 from gpumem_tui.analysis.failurestate import ENDS, FailureState, Outcome, Part
 from gpumem_tui.session.echoes import Failed
 
@@ -23,6 +25,9 @@ _OWN = frozenset(
 )  # fmt: skip
 """Signals that a program raises by its own doing; all others are sent by somebody."""
 
+
+_OF_EXCEPTIONS = (1, 120)
+"""Codes with which the interpreter ends by an exception, or because its output could not be written."""
 
 SOON_NS = 60_000_000_000
 """A program that ends by itself later than this has gone on, with work of which no phase tells."""
@@ -45,6 +50,8 @@ class Afterwards:
     gone: bool
     end: records.Exit | records.Gone | None
     """How somebody saw it end."""
+    last_word: int | None = None
+    """How it was about to end, by its ring; None where that is not told."""
 
 
 def of(failed: Failed, after: Afterwards) -> Outcome:
@@ -56,23 +63,44 @@ def of(failed: Failed, after: Afterwards) -> Outcome:
         return Outcome.CAUGHT
     if failed.thread is not None or not (after.said_goodbye or after.gone):
         return Outcome.OPEN
-    if after.said_goodbye:  # an exception that ends the interpreter would have been told before
-        return Outcome.LEFT if after.spoke_ns - failed.line.t_ns <= SOON_NS else Outcome.CAUGHT
     by = after.end.signal if after.end is not None else None
-    return Outcome.ENDED if by is None or by in _OWN else Outcome.OPEN
+    if by is not None and not after.said_goodbye:
+        return Outcome.ENDED if by in _OWN else Outcome.OPEN
+    became = _by_itself(after)
+    late = after.spoke_ns - failed.line.t_ns > SOON_NS
+    return Outcome.CAUGHT if became in (Outcome.LEFT, Outcome.QUIT) and late else became
+
+
+def _by_itself(after: Afterwards) -> Outcome:
+    """Of a process that no signal ended, as far as that is known, and whose journal tells of no exception."""
+    if after.last_word == ring.RAISED_MEMORY:  # the journal came too late to tell
+        return Outcome.ENDED
+    if after.last_word == ring.RAISED:
+        return Outcome.CAUGHT
+    if after.said_goodbye or after.last_word == ring.ENDING:
+        return Outcome.LEFT  # an exception that ends the interpreter would have been told before
+    code = after.end.code if after.end is not None else None
+    if code is not None and (after.last_word == ring.RUNNING or code not in _OF_EXCEPTIONS):
+        return Outcome.QUIT  # os._exit, or a library's exit: the interpreter itself was not asked
+    return Outcome.GONE
 
 
 def without_doubtful(latest: Sequence[Failed], states: Sequence[FailureState]) -> list[FailureState]:
-    """A failure that no exception made the end stands for it only where nothing else has ended the run."""
+    """A failure that no exception made the end stands for it only where nothing else has ended the run.
+
+    Of several of one process that is the last: it asked again after the others.
+    """
     certain = {
         failed.who
         for failed, state in zip(latest, states, strict=True)
         if failed.uncaught and state.part is not Part.VICTIM
     }
+    last = {failed.who: failed for failed in latest}
     found = []
     for failed, state in zip(latest, states, strict=True):
         if state.outcome in ENDS and not failed.uncaught:
-            if failed.who in certain:  # of a thread that went on after it, or of another one meanwhile
+            if failed.who in certain or last[failed.who] is not failed:
+                # of a thread that went on after it, or of another one meanwhile
                 state = msgspec.structs.replace(state, outcome=Outcome.CAUGHT)
             elif certain:
                 state = msgspec.structs.replace(state, outcome=Outcome.OPEN)

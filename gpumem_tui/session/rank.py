@@ -133,6 +133,8 @@ class RankModel:
         self.inputs: dict[tuple[str, str, str], int] = {}
         self.peaks: dict[int, PeakState] = {}
         self.bye = False
+        self.last_word: int | None = None
+        """How it was about to end, by its ring (``agent.ring``); None where that is not told."""
         self.dropped = 0
 
     def device(self, ordinal: int) -> RankDevice:

@@ -13,7 +13,7 @@ from gpumem_tui.agent import wire
 from gpumem_tui.analysis.rankstate import Life, PhaseRow
 from gpumem_tui.analysis.state import Health, RunFacts, RunState
 from gpumem_tui.journal.follow import Follower, Losses
-from gpumem_tui.journal.ringtail import read_tail
+from gpumem_tui.journal.ringtail import read_last_word, read_tail
 from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.records import Header
 from gpumem_tui.session.alerts import AlertBook
@@ -134,6 +134,7 @@ class Recording:
             more = batch.more
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
+        model.last_word = read_last_word(path)
         who = f"rank-{model.pid}-{model.started_ticks or 0}"
         for record in read_tail(path, max(model.seq, self._follower.last_seq.get(who, 0))):
             self._took = True

@@ -86,7 +86,7 @@ def _headline(state: RunState, failure: FailureState, cells: int) -> list[Line]:
     role = "warning" if failure.part is Part.FIRST else "dim"
     alone = len(state.ranks) < 2 or failure.outcome is Outcome.CAUGHT
     part = "" if alone else f"{_PARTS[failure.part]}; "
-    became = _OUTCOMES[failure.outcome]
+    became = _OUTCOMES[failure.outcome] + _code(failure)
     if failure.thread is not None and failure.outcome is not Outcome.ENDED:
         went = "; the program went on" if failure.outcome is Outcome.CAUGHT else f"; {became}"
         became = f"it ended thread {clean(failure.thread)}{went}"
@@ -102,8 +102,18 @@ _OUTCOMES = {
     Outcome.ENDED: "it ended the process",
     Outcome.CAUGHT: "the program caught it and went on",
     Outcome.LEFT: "the program caught it, and ended by itself soon after",
+    Outcome.QUIT: "the program handled it, and left by itself",
+    Outcome.GONE: "the process was gone after it, whether by it is not told",
     Outcome.OPEN: "whether it ends the process is not known",
 }
+_WITH_CODE = frozenset({Outcome.LEFT, Outcome.QUIT, Outcome.GONE})
+
+
+def _code(failure: FailureState) -> str:
+    """The exit code, where it says more than what became of the failure."""
+    if failure.exit_code is None or failure.outcome not in _WITH_CODE:
+        return ""
+    return f" (exit code {failure.exit_code})"
 
 
 def who(state: RunState, failure: FailureState) -> list[str]:

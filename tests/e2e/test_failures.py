@@ -76,6 +76,23 @@ class TestRecord:
         assert set(record.missing.values()) == {"not looked into yet"}
         assert of(records.Begin, found)[-1].phase == "forward"
 
+    @pytest.mark.parametrize(
+        ("ending", "code", "became"),
+        [
+            ("os._exit(3)", 3, "handled; the program left by itself"),
+            ("os._exit(1)", 1, "handled; the program left by itself"),
+            ("sys.exit(3)", 3, "caught; the program ended after it"),
+            ("raise", 1, "ended the process"),
+        ],
+    )
+    def test_what_became_of_it_is_told_by_how_the_program_left(self, gpumem, ending, code, became):
+        script = gpumem.folder / "leave.py"
+        script.write_text(FAIL + f"try: step(1)\nexcept RuntimeError: {ending}\n")
+        gpumem("run", "--simulate", "8GiB", "--", sys.executable, script, exits=code)
+        (failure,) = gpumem.report()["failures"]
+
+        assert (failure["outcome"], failure["exit_code"]) == (became, code)
+
     def test_it_is_told_also_where_the_disk_has_no_room_for_it(self, gpumem):
         script = gpumem.folder / "fail.py"
         script.write_text(FAIL + (

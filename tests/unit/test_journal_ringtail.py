@@ -6,7 +6,7 @@ import pytest
 
 from gpumem_tui.agent import ring
 from gpumem_tui.agent.ring import BEGIN, END, EXACT, MISSING, NO_DEVICE, Ring
-from gpumem_tui.journal.ringtail import read_tail
+from gpumem_tui.journal.ringtail import read_last_word, read_tail
 from gpumem_tui.records import Begin, End
 
 
@@ -106,3 +106,19 @@ def test_a_file_that_is_no_ring_has_nothing_to_tell(path: Path, data: bytes):
 
 def test_a_ring_that_is_not_there_has_nothing_to_tell(path: Path):
     assert read_tail(path, 0) == []
+
+
+def test_the_first_word_on_how_a_process_ends_stands(path: Path):
+    made = Ring(str(path), 7, 70)
+    before = read_last_word(path)
+    made.say(ring.RAISED_MEMORY)
+    made.say(ring.ENDING)
+
+    assert (before, read_last_word(path)) == (ring.RUNNING, ring.RAISED_MEMORY)
+
+
+@pytest.mark.parametrize("data", [b"", b"garbage" * 10, ring.MAGIC, bytes(ring.size_bytes())])
+def test_a_file_that_is_no_ring_has_no_last_word(path: Path, data: bytes):
+    path.write_bytes(data)
+
+    assert read_last_word(path) is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpumem_tui import records
-from gpumem_tui.agent import wire
+from gpumem_tui.agent import ring, wire
 from gpumem_tui.analysis.failurestate import Outcome, Part
 from gpumem_tui.analysis.findings import Verdict
 from gpumem_tui.analysis.rankstate import Life
@@ -40,6 +40,7 @@ class Written:
         )  # fmt: skip
         self.lines = {}
         self.seq = 0
+        self.rings = {}
 
     def rank(self, number, *lines):
         pid = 100 + number
@@ -67,6 +68,12 @@ class Written:
         t_ns = START + round(second * SECOND)
         self.rank(number, ("exception", t_ns, kind, error, text, "forward", 1, path, thread))
 
+    def last_word(self, number, word):
+        """How a rank was about to end, in its ring."""
+        pid = 100 + number
+        self.rings[pid] = f"{pid}-1.0000.ring"
+        ring.Ring(str(self.run.rings / self.rings[pid]), pid, 1).say(word)
+
     def driver(self, *lines):
         self.lines.setdefault(("driver", None), []).extend(lines)
 
@@ -79,7 +86,8 @@ class Written:
         """Of the recording, as it stands."""
         for (role, pid), lines in self.lines.items():
             path = self.run.journal / wire.segment_name(role, 0, pid, 1)
-            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1, t_ns=START)
+            more = {"ring": self.rings[pid]} if pid in self.rings else {}
+            head = wire.header(role, "r", 0, pid=pid or 0, started_ticks=1, t_ns=START, **more)
             told = [wire.encode_header(head), *(wire.encode(*line) for line in lines)]
             path.write_bytes(b"".join(told))
         return Recording(self.run).read().failures
@@ -128,6 +136,40 @@ def test_a_program_that_ends_itself_minutes_later_has_gone_on(written):
     (failure,) = written.failures()
 
     assert failure.outcome is Outcome.CAUGHT
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "became"),
+    [
+        (None, 3, Outcome.QUIT),  # no exception ends the interpreter with that code
+        (None, 1, Outcome.GONE),
+        (None, 120, Outcome.GONE),
+        (ring.RUNNING, 1, Outcome.QUIT),
+        (ring.RUNNING, None, Outcome.GONE),
+        (ring.ENDING, 1, Outcome.LEFT),
+        (ring.RAISED_MEMORY, 1, Outcome.ENDED),
+        (ring.RAISED, 1, Outcome.CAUGHT),
+    ],
+)
+def test_a_process_that_left_no_last_line_is_told_by_its_exit_code_and_its_ring(written, word, code, became):
+    written.failure(0, 1.0)
+    if word is not None:
+        written.last_word(0, word)
+    written.ended(1.1, code=code if code is not None else 1, pid=100 if code is not None else 99)
+    failure = next(f for f in written.failures() if f.kind == "out of memory")
+
+    assert (failure.outcome, failure.exit_code) == (became, code)
+
+
+def test_of_failures_that_were_all_caught_the_last_one_is_the_end(written):
+    written.failure(0, 1.0)
+    written.failure(0, 1.1)
+    written.ended(1.2, code=3, pid=100)
+
+    assert [(f.t_ns - START, f.outcome) for f in written.failures()] == [
+        (round(1.1 * SECOND), Outcome.QUIT),
+        (SECOND, Outcome.CAUGHT),
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])

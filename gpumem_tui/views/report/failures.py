@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from gpumem_tui import units
-from gpumem_tui.analysis.failurestate import FailureState
+from gpumem_tui.analysis.failurestate import ENDS, FailureState
 from gpumem_tui.analysis.findings.finding import Finding
 from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.analysis.state import RunState
@@ -70,6 +70,8 @@ def _observed(number: int, failure: FailureState, state: RunState) -> list[Item]
         ["kind", failure.kind],
         ["what became of it", failure.outcome.value],
     ]
+    if failure.exit_code is not None and failure.outcome in ENDS:
+        rows.append(["exit code", str(failure.exit_code)])
     if failure.device is not None and failure.device < len(state.devices):
         rows.append(["device", present.device_title(state.devices[failure.device])])
     if failure.phase is not None:
