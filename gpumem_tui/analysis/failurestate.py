@@ -62,7 +62,8 @@ class FailureState(msgspec.Struct, frozen=True):
 
     t_ns: int
     kind: str
-    """``out of memory``, ``exception``, ``signal``, ``host kill``, ``outside the allocator``, ``silence``."""
+    """``out of memory``, ``exception``, ``signal``, ``exit``, ``gone``, ``host kill``,
+    ``outside the allocator``, ``silence``."""
     headline: str
     """One sentence: who, where, what was asked, what was in the way."""
     pid: int

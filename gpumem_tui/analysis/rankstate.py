@@ -142,6 +142,8 @@ class RankState(msgspec.Struct, frozen=True):
     """How often at least it called what the axis shows: ``("empty_cache", 3)``."""
     peaks: tuple[PeakState, ...] = ()
     """Over the life of the process, as far as it has told."""
+    ending: str | None = None
+    """How somebody saw it end badly: ``killed by SIGKILL``, ``exit code 1``; None where nobody did."""
 
 
 class PhaseRow(msgspec.Struct, frozen=True):

@@ -94,14 +94,22 @@ def silent_ends(
     """
     ended = [state for state in told if state.outcome in ENDS]
     own = {state.pid for state in ended}
+    left: list[tuple[RankModel, _End]] = []
     causes: list[tuple[RankModel, _End]] = []
     others: list[tuple[RankModel, _End]] = []
     for who, model in ranks.items():
-        if model.bye or model.pid in own or now.life is Life.ENDED:
+        if model.pid in own or now.life is Life.ENDED:
             continue
         if now.over or not now.alive(who):
             end = _end_of(who, model, keepers, signs)
+            if end is None:
+                continue
+            if model.bye:
+                left += [(model, end)] if end.kind is Kind.EXIT else []
+                continue
             (causes if end.kills else others).append((model, end))
+        elif model.bye:
+            continue
         elif ended and now.now_ns - model.spoke_ns > SILENT_NS:
             others.append((model, _End(Kind.SILENCE, "silence", None, 0)))
         elif ended and who in signs.stalls:
@@ -110,6 +118,8 @@ def silent_ends(
             others.append((model, _End(Kind.SILENCE, standing, None, 0)))
     found = [_state_of(model, end, ended, driver) for model, end in causes]
     before = [*ended, *found]
+    if not before:  # one that ended in order with an error's code is a cause where others were ended for it
+        others += [each for each in left if any(_followed(end, each[1]) for _, end in others)]
     if not before and (first := _first_of(others)) is not None:
         cause = _state_of(*first, (), driver)
         rest = [each for each in others if each is not first]
@@ -166,7 +176,8 @@ def exit_of(
     return next(of_keeper, None) or signs.gone.get(who)
 
 
-def _end_of(who: Who, model: RankModel, keepers: Sequence[KeeperModel], signs: Signs) -> _End:
+def _end_of(who: Who, model: RankModel, keepers: Sequence[KeeperModel], signs: Signs) -> _End | None:
+    """None of one that ended well."""
     exit_ = exit_of(who, model, keepers, signs)
     kills = signs.kills
     killed = exit_ is not None and exit_.signal == signal.SIGKILL
@@ -174,11 +185,13 @@ def _end_of(who: Who, model: RankModel, keepers: Sequence[KeeperModel], signs: S
     if not mine and killed and exit_ is not None:
         mine = [k for k in kills if k.scope == "cgroup" and abs(k.t_ns - exit_.t_ns) <= KILL_NS]
     count = sum(kill.count for kill in mine)
-    word = Ending(exit_.code, exit_.signal).sentence() if exit_ is not None else "no goodbye (killed)"
-    kind = Kind.HOST_KILL if killed or count else Kind.SIGNAL
     if exit_ is None:
-        return _End(kind, word, None, count)
-    return _End(kind, word, exit_.t_ns, count, exit_.signal)
+        return _End(Kind.HOST_KILL if count else Kind.GONE, "gone without a word", None, count)
+    ending = Ending(exit_.code, exit_.signal)
+    if not ending.shell_code():
+        return None
+    kind = Kind.HOST_KILL if killed or count else Kind.SIGNAL if exit_.signal is not None else Kind.EXIT
+    return _End(kind, ending.sentence(), exit_.t_ns, count, exit_.signal)
 
 
 def _state_of(
@@ -201,6 +214,8 @@ def _state_of(
         else f"{who} waits{where}: {end.word}",
         Kind.HOST_KILL: f"{who} was killed{where}{spoke}",
         Kind.SIGNAL: f"{who} ended{where}{spoke}: {end.word}",
+        Kind.EXIT: f"{who} ended{where}{spoke}: {end.word}",
+        Kind.GONE: f"{who} was gone without a word{where}",
     }[kind]
     facts = Situation(
         kind=kind,

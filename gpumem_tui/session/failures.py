@@ -19,6 +19,7 @@ from gpumem_tui.analysis.rankstate import Life
 from gpumem_tui.analysis.state import DeviceState, ProcessRow
 from gpumem_tui.errors import UnreadableRecording
 from gpumem_tui.journal.failurefile import read_failure
+from gpumem_tui.records.ending import Ending
 from gpumem_tui.records.failure import FailureRecord
 from gpumem_tui.session import echoes, endings, lost, outcomes, scenes, situations
 from gpumem_tui.session.course import DeviceCourse, RankCourse
@@ -149,6 +150,11 @@ class FailureBook:
         first = min(ended, key=lambda failed: failed.line.t_ns, default=None)
         return None if first is None else (first.line.t_ns, now.ranks[first.who])
 
+    def ending(self, who: Who, now: Context) -> Ending | None:
+        """How its keeper or the kernel saw a process end; None where neither tells."""
+        end = endings.exit_of(who, now.ranks[who], now.keepers, self._signs)
+        return Ending(end.code, end.signal) if end is not None else None
+
     def states(self, now: Context, devices: Sequence[DeviceState]) -> tuple[FailureState, ...]:
         """By time, each with its part among the ranks. ``devices`` are those of the picture."""
         latest = sorted(self._failed[-MOST:], key=lambda failed: failed.line.t_ns)
@@ -169,7 +175,8 @@ class FailureBook:
         return outcomes.with_parts(sorted(found, key=lambda state: state.t_ns), gone)
 
     def _failure(self, failed: Failed, now: Context, devices: Sequence[DeviceState]) -> FailureState:
-        outcome, code = self._outcome(failed, now), self._exit_code(failed.who, now)
+        outcome, ending = self._outcome(failed, now), self.ending(failed.who, now)
+        code = ending.code if ending is not None else None
         if failed.state is not None:
             return msgspec.structs.replace(failed.state, outcome=outcome, exit_code=code)
         self._read(failed)
@@ -278,10 +285,6 @@ class FailureBook:
                 last_word=model.last_word,
             ),
         )
-
-    def _exit_code(self, who: Who, now: Context) -> int | None:
-        end = endings.exit_of(who, now.ranks[who], now.keepers, self._signs)
-        return end.code if end is not None else None
 
 
 def as_it_was_read(

@@ -13,6 +13,7 @@ from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.journal.simstate import read_peaks
 from gpumem_tui.records import Processes, Reason
+from gpumem_tui.records.ending import Ending
 from gpumem_tui.session.driver import STALE_NS, DriverModel, GpuModel, missing_reading, reason_of
 from gpumem_tui.session.identity import identity_of
 from gpumem_tui.session.life import RunLife
@@ -38,6 +39,7 @@ class Picture:
         alive: Callable[[Who], bool],
         recognition: Recognition,
         stale_ns: int = STALE_NS,
+        ending: Callable[[Who], Ending | None] = lambda who: None,
     ) -> None:
         self._now_ns, self._over, self._moment_ns = now_ns, moment_ns is not None, moment_ns
         self._driver = driver
@@ -46,6 +48,7 @@ class Picture:
         )
         self._models = [model for _, model in ordered]
         self._alive = {id(model): moment_ns is None and alive(who) for who, model in ordered}
+        self._endings = {id(model): ending(who) for who, model in ordered if not self._alive[id(model)]}
         self._recognition = recognition
         self._stale_ns = stale_ns
         self._ordinals: dict[tuple[int, int], int | None] = {}
@@ -59,7 +62,10 @@ class Picture:
 
     def ranks(self) -> tuple[RankState, ...]:
         """Every process that has a journal, by rank."""
-        return tuple(m.state(self._now_ns, self._alive[id(m)], self._over) for m in self._models)
+        return tuple(
+            m.state(self._now_ns, self._alive[id(m)], self._over, self._endings.get(id(m)))
+            for m in self._models
+        )
 
     def phases(self) -> tuple[PhaseRow, ...]:
         """The phase tables of all ranks."""

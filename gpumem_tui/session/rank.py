@@ -17,6 +17,7 @@ from gpumem_tui.analysis.rankstate import (
 )
 from gpumem_tui.analysis.state import Curve as RankCurve
 from gpumem_tui.records import Reason
+from gpumem_tui.records.ending import Ending
 from gpumem_tui.session.bands import Bands
 from gpumem_tui.session.curve import Curve
 from gpumem_tui.session.phasetable import PhaseMarks, PhaseTable
@@ -248,18 +249,20 @@ class RankModel:
         steady = t_ns is None or self.device(ordinal).steady(t_ns, STEADY_NS)
         return Counters(self.pid, self.number, *level, steady=steady)
 
-    def life(self, now_ns: int, alive: bool, run_over: bool) -> Life:
+    def life(self, now_ns: int, alive: bool, run_over: bool, ending: Ending | None = None) -> Life:
         """How far this process has come."""
+        if ending is not None and not alive:
+            return Life.FAILED if ending.shell_code() else Life.ENDED
         if self.bye:
             return Life.ENDED
         if run_over or not alive:
             return Life.LOST
         return Life.SILENT if now_ns - self.spoke_ns > SILENT_NS else Life.RUNNING
 
-    def state(self, now_ns: int, alive: bool, run_over: bool) -> RankState:
-        """The frozen picture."""
+    def state(self, now_ns: int, alive: bool, run_over: bool, ending: Ending | None = None) -> RankState:
+        """The frozen picture. ``ending``: how somebody saw it end."""
         rank, torch = self.rank, self.torch
-        life = self.life(now_ns, alive, run_over)
+        life = self.life(now_ns, alive, run_over, ending)
         spans = sorted(self.open.values(), key=lambda begin: begin.seq)
         return RankState(
             pid=self.pid,
@@ -300,6 +303,7 @@ class RankModel:
             backend_version=torch.backend_version if torch else None,
             allocator_settings=torch.settings if torch else None,
             marks=tuple(self.marks.items()),
+            ending=ending.sentence() if ending is not None and life is Life.FAILED else None,
             peaks=tuple(self.peaks[ordinal] for ordinal in sorted(self.peaks)),
         )
 

@@ -269,7 +269,14 @@ class Recording:
         )
         moment, moment_ns = self._moment(context) if over else (None, None)
         picture = Picture(
-            now_ns, moment_ns, self._driver, self._ranks, self._alive, self.recognition, self._stale_ns()
+            now_ns,
+            moment_ns,
+            self._driver,
+            self._ranks,
+            self._alive,
+            self.recognition,
+            self._stale_ns(),
+            lambda who: self._failures.ending(who, context),
         )
         devices = picture.devices()
         failures = self._failures.states(context, devices)

@@ -294,7 +294,8 @@ def _ranks(state: RunState, failure: FailureState, cells: int) -> list[Line]:
     for rank in state.ranks:
         if rank.pid in failed:
             continue
-        words = {Life.RUNNING: "running", Life.ENDED: "ended in order"}.get(rank.life, rank.life.value)
+        told = {Life.RUNNING: "running", Life.ENDED: "ended in order"}
+        words = present.end_word(rank) or told.get(rank.life, rank.life.value)
         phase = " › ".join(clean(span.phase) for span in rank.spans)
         spoke = present.wall_clock(state.facts, rank.spoke_ns)
         tail = f", last heard at {spoke}" + (f" in {phase}" if phase else "")

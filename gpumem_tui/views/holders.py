@@ -57,7 +57,7 @@ def _rank_row(rank: RankState, devices: dict[str, DeviceState], now_ns: int) -> 
         phase += f", {present.coarse(now_ns - rank.spans[-1].since_ns)}"
     notes = [clean(word) for word in rank.words]
     if rank.life not in (Life.RUNNING, Life.ENDED):
-        notes.insert(0, rank.life.value)
+        notes.insert(0, present.end_word(rank) or rank.life.value)
         if rank.life is Life.SILENT:
             notes[0] = f"silent for {present.coarse(now_ns - rank.spoke_ns)}"
     elif rank.life is Life.ENDED:

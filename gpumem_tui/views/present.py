@@ -12,7 +12,7 @@ import msgspec
 
 from gpumem_tui import units
 from gpumem_tui.analysis.ledger import Basis, Ledger, Term
-from gpumem_tui.analysis.rankstate import Life
+from gpumem_tui.analysis.rankstate import Life, RankState
 from gpumem_tui.analysis.state import DeviceState, Event, RunFacts, RunState, Severity
 from gpumem_tui.records import Reason
 from gpumem_tui.views.foresight import invented_sentences
@@ -355,6 +355,13 @@ def moment_sentence(facts: RunFacts) -> str:
         return ""
     at = "" if facts.moment_ns is None else f", {wall_clock(facts, facts.moment_ns)}"
     return f"ledgers: {clean(facts.moment)}{at}"
+
+
+def end_word(rank: RankState) -> str:
+    """How a process ended that did not end in order: ``killed by SIGKILL``; empty for all others."""
+    if rank.life is Life.FAILED:
+        return clean(rank.ending or rank.life.value)
+    return "gone without a word" if rank.life is Life.LOST else ""
 
 
 def life_role(life: Life) -> str:

@@ -7,6 +7,8 @@ from unit.test_session_failures import SECOND, START, Written
 
 from gpumem_tui.analysis.failurestate import Part
 from gpumem_tui.analysis.findings import Verdict
+from gpumem_tui.analysis.rankstate import Life
+from gpumem_tui.session import Recording
 
 
 @pytest.fixture
@@ -108,6 +110,81 @@ def test_a_rank_is_the_victim_of_one_that_was_killed_while_it_started(written):
 
     assert (first.pid, first.part, first.kind) == (500, Part.FIRST, "host kill")
     assert (victim.rank, victim.part, victim.findings[0].verdict) == (0, Part.VICTIM, Verdict.ANOTHER_RANK)
+
+
+def test_a_rank_that_left_in_order_with_an_error_s_code_is_the_cause_of_those_ended_after_it(written):
+    written.span(0, "forward", 0.2)
+    written.span(1, "forward", 1.0, 1.1)
+    written.rank(1, ("bye", START + round(1.2 * SECOND)))
+    written.driver(("gone", START + round(1.5 * SECOND), 101, 1, 3, None))
+    gone(written, 1.6, pid=100, number=signal.SIGTERM)
+    written.ended(2, code=1)
+    first, victim = written.failures()
+
+    assert (first.rank, first.part, first.kind) == (1, Part.FIRST, "exit")
+    assert (victim.rank, victim.part) == (0, Part.VICTIM)
+
+
+def test_a_program_that_leaves_in_order_with_a_code_of_its_own_has_not_failed(written):
+    written.span(0, "forward", 0.2, 0.3)
+    written.rank(0, ("bye", START + SECOND))
+    written.ended(2, code=3, pid=100)
+
+    assert written.failures() == ()
+
+
+@pytest.mark.parametrize(
+    ("ended", "kind", "asks"),
+    [
+        ({"code": 3}, "exit", "sys.exit"),
+        ({"signal": signal.SIGTERM}, "signal", "who sent"),
+        ({"signal": signal.SIGSEGV}, "signal", "FAULTHANDLER"),
+        ({"code": 1, "pid": 99}, "gone", "launcher"),
+    ],
+)
+def test_an_end_without_a_word_is_called_what_is_known_of_it(written, ended, kind, asks):
+    written.span(0, "forward", 0.2, 0.3)
+    written.ended(2, **{"pid": 100} | ended)
+    (failure,) = written.failures()
+
+    assert (failure.kind, failure.findings[0].verdict) == (kind, Verdict.UNKNOWN)
+    assert asks in failure.findings[0].check
+
+
+def test_a_rank_that_left_well_has_not_failed_where_another_one_has(written):
+    written.span(0, "forward", 0.2, 0.3)
+    written.ended(2, code=0, pid=100)
+    written.span(1, "forward", 0.2, 0.3)
+    written.lines["keeper", 98] = [("start", START, 101, 1), ("exit", START + SECOND, 3, None)]
+
+    assert [failure.rank for failure in written.failures()] == [1]
+
+
+@pytest.mark.parametrize(
+    ("lines", "life", "ending"),
+    [
+        ([("gone", START + SECOND, 100, 1, None, signal.SIGKILL)], Life.FAILED, "killed by SIGKILL"),
+        ([("gone", START + SECOND, 100, 1, 3, None)], Life.FAILED, "exit code 3"),
+        ([], Life.LOST, None),
+    ],
+)
+def test_the_life_of_a_rank_says_how_it_ended_where_somebody_saw_it(written, lines, life, ending):
+    written.span(0, "forward", 0.2)
+    written.driver(*lines)
+    written.ended(2, code=1)
+    written.failures()
+    (rank,) = Recording(written.run).read().ranks
+
+    assert (rank.life, rank.ending) == (life, ending)
+
+
+def test_a_rank_that_said_goodbye_and_gave_an_error_s_code_has_failed(written):
+    written.rank(0, ("bye", START + SECOND))
+    written.ended(2, code=1, pid=100)
+    written.failures()
+    (rank,) = Recording(written.run).read().ranks
+
+    assert (rank.life, rank.ending) == (Life.FAILED, "exit code 1")
 
 
 def test_ranks_that_were_all_asked_to_end_are_nobodys_victims(written):

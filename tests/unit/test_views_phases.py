@@ -256,7 +256,10 @@ def test_a_rank_that_is_gone_is_in_no_phase():
         for line in phasepanels.current_lines(scripted.picture(60, ranks=(gone, idle)), 80)
     ]
 
-    assert text == ["   rank 0  step 120  2/s  lost", "   rank 1  step 120  2/s  between phases"]
+    assert text == [
+        "   rank 0  step 120  2/s  gone without a word",
+        "   rank 1  step 120  2/s  between phases",
+    ]
 
 
 # --- what allocated is made of, and inputs ----------------------------------------------------------

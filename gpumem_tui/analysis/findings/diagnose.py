@@ -9,7 +9,9 @@ from gpumem_tui.analysis.findings import device, elsewhere, phases, recorded
 from gpumem_tui.analysis.findings.finding import Finding, Strength, Verdict
 from gpumem_tui.analysis.findings.situation import Kind, Situation
 
-_WITHOUT_PHASE = frozenset({Kind.PRESSURE, Kind.HOST_KILL, Kind.EXCEPTION, Kind.SIGNAL, Kind.SILENCE})
+_WITHOUT_PHASE = frozenset(
+    {Kind.PRESSURE, Kind.HOST_KILL, Kind.EXCEPTION, Kind.SIGNAL, Kind.EXIT, Kind.GONE, Kind.SILENCE}
+)
 """Kinds to which the phase of the failing allocation has nothing to add."""
 
 

@@ -1,11 +1,14 @@
-"""Failures outside PyTorch's device allocator: driver, libraries, host, and pressure that is none."""
+"""Failures outside PyTorch's device allocator: driver, libraries, host, and pressure that is none.
+
+Ends that speak of no memory are in ``ends``.
+"""
 
 from collections.abc import Callable
 
+from gpumem_tui.analysis.findings.ends import other_end
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure, word
-from gpumem_tui.analysis.findings.situation import Kind, Lost, Situation
+from gpumem_tui.analysis.findings.situation import Kind, Situation
 from gpumem_tui.analysis.findings.view import complete
-from gpumem_tui.units import format_seconds
 
 _PLENTY = 10
 """Where more than one part in so many of the card is free, a library's failure is not called memory."""
@@ -165,87 +168,6 @@ def _kills(count: int) -> str:
     return f"{count} kill{'s' if count != 1 else ''}"
 
 
-def other_end(s: Situation) -> Finding:
-    """A process that ended, or fell silent, without a word of memory."""
-    what = s.error or {Kind.SIGNAL: "a signal", Kind.SILENCE: "silence"}.get(s.kind, "an error")
-    if s.first_rank is not None:
-        after = f", {format_seconds(s.first_seconds)} before" if s.first_seconds is not None else ""
-        own_words = s.kind is Kind.EXCEPTION and not after
-        source = what if own_words else "order of the failures, one clock"
-        return Finding(
-            Verdict.ANOTHER_RANK,
-            Strength.SUPPORTED,
-            f"a victim: {s.first_rank} had failed{after}, then this one ended ({what})"
-            if s.kind is not Kind.SILENCE
-            else f"{s.first_rank} has failed{after}, and this one has been silent since",
-            word(f"{s.first_rank} failed first", source),
-            check=f"the failure of {s.first_rank}: this one has no cause of its own",
-        )
-    if s.kind is Kind.EXCEPTION and s.caught_seconds is not None:
-        before = f"memory had run out {format_seconds(s.caught_seconds)} before"
-        return Finding(
-            Verdict.UNKNOWN,
-            Strength.UNDECIDED,
-            f"the program ended by its own error ({what}); {before} and was caught, and no phase of "
-            "work began in between: whether that led to this is not told",
-            (*word(what, "exception"), *word(before, "order of the failures, one clock")),
-            check="its traceback, and what the program does where it catches the failure before",
-            missing=("whether the error follows from the failed allocation",),
-        )
-    if s.kind is Kind.EXCEPTION and s.lost is not None:
-        return _after_a_loss(what, s.lost)
-    if s.kind is Kind.EXCEPTION and s.of_memory is not None:
-        return Finding(
-            Verdict.UNKNOWN,
-            Strength.UNDECIDED,
-            f"the program ended by its own error, which speaks of memory: {what}",
-            (
-                *word(f'"{s.of_memory}" in its message', "exception"),
-                *figure("free", s.free),
-                *figure("total", s.total),
-            ),
-            check="whether that library takes memory of the device or of the host, and what was free then",
-            missing=("whose memory it was", "how much was asked for, in a form that is known"),
-        )
-    if s.kind is Kind.EXCEPTION:
-        return Finding(
-            Verdict.NOT_MEMORY,
-            Strength.SUPPORTED,
-            f"the program ended by its own error, which does not speak of memory: {what}",
-            word(what, "exception"),
-            check="its traceback",
-        )
-    return Finding(
-        Verdict.UNKNOWN,
-        Strength.UNDECIDED,
-        f"it ended: {what}" if s.kind is Kind.SIGNAL else "it is alive and has not said a word since",
-        word(what, "recording"),
-        check="who sent the signal: the launcher, the cluster's time limit, a person"
-        if s.kind is Kind.SIGNAL
-        else "py-spy dump of the process: a collective that waits for a peer, or a long kernel",
-        missing=("who sent it",) if s.kind is Kind.SIGNAL else ("what it waits for",),
-    )
-
-
-def _after_a_loss(what: str, lost: Lost) -> Finding:
-    """An error of a program of whose processes one has died."""
-    if lost.who is None:
-        how = "which says that a process of its own has died; how that ended is not told"
-        told = word(what, "exception")
-    else:
-        before = f", {format_seconds(lost.seconds)} before" if lost.seconds is not None else ""
-        how = f"and {lost.who} had ended ({lost.word}){before}: whether that led to it is not told"
-        told = (*word(what, "exception"), *word(f"{lost.who}: {lost.word}", "kernel"))
-    return Finding(
-        Verdict.UNKNOWN,
-        Strength.UNDECIDED,
-        f"the program ended by its own error ({what}), {how}; host memory is one cause of such ends",
-        told,
-        check="dmesg for that process, oom_kill in the cgroup's memory.events, and df -h /dev/shm",
-        missing=("why that process ended",),
-    )
-
-
 def host_allocation(s: Situation) -> Finding:
     """The process was refused host memory."""
     return Finding(
@@ -299,6 +221,8 @@ RULES: dict[Kind, Callable[[Situation], Finding]] = {
     Kind.PRESSURE: pressure,
     Kind.EXCEPTION: other_end,
     Kind.SIGNAL: other_end,
+    Kind.EXIT: other_end,
+    Kind.GONE: other_end,
     Kind.SILENCE: other_end,
 }
 """Kinds that one rule decides alone."""

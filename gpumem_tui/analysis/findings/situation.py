@@ -24,6 +24,10 @@ class Kind(str, Enum):
     """A program's own error, which does not speak of memory."""
     SIGNAL = "signal"
     """Ended by a signal that speaks of no memory."""
+    EXIT = "exit"
+    """Ended with an error's code, and told of no error that nobody caught."""
+    GONE = "gone"
+    """Gone without a word; nobody saw how."""
     SILENCE = "silence"
     """Alive and without a word."""
 

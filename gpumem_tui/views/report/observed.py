@@ -60,8 +60,22 @@ def level_section(state: RunState) -> Section:
         (
             table("Last values, and the highest over the life of each process", columns, rows),
             Words("Two peaks are maxima of two counters; they need not have happened together."),
+            *_ends(state),
         ),
     )
+
+
+def _ends(state: RunState) -> list[Item]:
+    """Processes that did not end in order, and when they last spoke."""
+    rows: list[list[Cell | str]] = [
+        [present.rank_name(rank.rank, rank.pid), word, present.wall_clock(state.facts, rank.spoke_ns)]
+        for rank in _by_rank(state)
+        if (word := present.end_word(rank))
+    ]
+    if not rows:
+        return []
+    columns = (Column("rank"), Column("how it ended"), Column("last heard"))
+    return [table("Processes that did not end in order", columns, rows)]
 
 
 _CUT_SHORT = "≥ of a phase that failed: reached before the error; what it would have needed is not known."
