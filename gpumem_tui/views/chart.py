@@ -15,7 +15,7 @@ from gpumem_tui.analysis.state import Band, Curve, DeviceState, RunState, Severi
 from gpumem_tui.views import bands, curves, present, strokes
 from gpumem_tui.views.axis import axis
 from gpumem_tui.views.curves import Column, add_curves, columns, driver_share_bytes, less
-from gpumem_tui.views.text import TEXTURE, Line, Span, clean, ends, fit, right
+from gpumem_tui.views.text import SWATCH, Line, Span, clean, ends, fit, right
 from gpumem_tui.views.timeline import SECOND_NS, Timeline, Window, length, span_name
 
 STYLES = ("block", "braille", "texture")
@@ -203,9 +203,9 @@ def legend(device: DeviceState, *, swing: bool = False) -> Line:
     spans: list[Span] = []
     for name, role in reversed(LEVELS):
         several = "Σ " if role != "used" and len(device.curves) > 1 else ""
-        spans += [Span(TEXTURE[role], role), Span(f" {several}{name}  ", "dim")]
+        spans += [Span(SWATCH[role], role), Span(f" {several}{name}  ", "dim")]
         if swing and role == "allocated":
-            spans += [Span(TEXTURE[role], "swing"), Span(" its highs  ", "dim")]
+            spans += [Span(SWATCH[role], "swing"), Span(" its highs  ", "dim")]
     total, _ = present.device_total(device)
     spans.append(Span("GiB, no total known" if total is None else "GiB", "dim"))
     return tuple(spans)
@@ -220,7 +220,7 @@ def readout(device: DeviceState, state: RunState, t_ns: int, *, names: bool) -> 
         else:
             values = [curves.at(getattr(curve, name), t_ns) for curve in device.curves]
         figure = _figure(values)
-        spans += [Span(f" {TEXTURE[role]}", role), Span(f" {name}" if names else "", "dim")]
+        spans += [Span(f" {SWATCH[role]}", role), Span(f" {name}" if names else "", "dim")]
         spans.append(Span(f" {figure}", "missing" if figure == "—" else "strong"))
     spans.append(Span(" GiB ", "dim"))
     pids = {curve.pid for curve in device.curves}

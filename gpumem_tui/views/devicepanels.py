@@ -15,7 +15,7 @@ from gpumem_tui.analysis.rankstate import Series
 from gpumem_tui.analysis.state import DeviceState, RunState
 from gpumem_tui.views import curves, present
 from gpumem_tui.views.curves import Column
-from gpumem_tui.views.text import TEXTURE, Line, Span, clean, fit, left, right, width
+from gpumem_tui.views.text import SWATCH, Line, Span, clean, fit, left, right, width
 
 LEVELS = (("allocated", "allocated"), ("reserved", "cached"), ("device used", "used"))
 """Curves whose changes are told: (name, role)."""
@@ -36,7 +36,7 @@ def ledger_lines(device: DeviceState, state: RunState, cells: int) -> list[Line]
             fit(
                 (
                     Span("   "),
-                    Span(TEXTURE[term.key], term.key),
+                    Span(SWATCH[term.key], "rule" if term.bytes == 0 else term.key),
                     Span(f" {left(term.label, name)}"),
                     Span(figure, "missing" if term.missing else "strong"),
                     Span(f"  {left(_age(term), 10)}", "warning" if _is_stale(term) else "dim"),
@@ -86,12 +86,12 @@ def change_lines(device: DeviceState, state: RunState, since_ns: int, now_ns: in
         now = [curves.less(curves.at(each, now_ns), share) for each in series]
         if not series or any(value is None for value in now):
             lines.append(
-                fit((Span(f"   {TEXTURE[role]} ", role), Span(f"{name:<12}"), Span("—", "missing")), cells)
+                fit((Span(f"   {SWATCH[role]} ", role), Span(f"{name:<12}"), Span("—", "missing")), cells)
             )
             continue
         began_ns = max([since_ns, *(each.since_ns[0] for each in series)])
         then = [curves.less(curves.at(each, began_ns), share) for each in series]
-        lines.append(fit((Span("   "), Span(TEXTURE[role], role), *_change(name, then, now)), cells))
+        lines.append(fit((Span("   "), Span(SWATCH[role], role), *_change(name, then, now)), cells))
         if len(series) == 1:
             bounds = _range(series[0], began_ns, now_ns)
             low, high = (units.format_gib(bound - share) for bound in bounds)

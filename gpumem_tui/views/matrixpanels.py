@@ -151,7 +151,8 @@ def legend(matrix: Matrix, column: int) -> Line:
     for stand, word in _WORDS:
         if stand in there:
             signs.setdefault(GLYPH[stand], []).append(word)
-    spans = [Span("GiB held (reserved)" if column >= _PAIR else "GiB held", "dim")]
+    figures = "GiB held (reserved)" if column >= _PAIR else "GiB held"
+    spans = [Span(f"{figures}, since" if column >= _FULL else figures, "dim")]
     for (glyph, role), words in signs.items():
         spans += [Span("  "), Span(glyph, role), Span(f" {' or '.join(words)}", "dim")]
     return tuple(spans)

@@ -12,7 +12,7 @@ from gpumem_tui.analysis.memorymap import Cell, MemoryMap, Strip
 from gpumem_tui.records.failure import FailureRecord, Pool
 from gpumem_tui.views.bar import apportion
 from gpumem_tui.views.prose import wrapped
-from gpumem_tui.views.text import TEXTURE, Line, Span, clean, fit, left, right, width
+from gpumem_tui.views.text import SWATCH, TEXTURE, Line, Span, clean, fit, left, right, width
 
 _PARTS = (("allocated", "allocated"), ("stuck", "cached"), ("releasable", "free"))
 """What a pool's bytes are, and the roles in which they are drawn."""
@@ -80,7 +80,7 @@ def pool_lines(pools: Sequence[Pool] | None, cells: int) -> list[Line]:
         ]
         lines.append(fit(spans, cells))
     for role, meaning in MEANINGS:
-        lines.append(fit((Span(f"   {TEXTURE[role]} ", role), Span(meaning, "dim")), cells))
+        lines.append(fit((Span(f"   {SWATCH[role]} ", role), Span(meaning, "dim")), cells))
     return lines
 
 

@@ -11,7 +11,20 @@ from gpumem_tui.analysis.state import DeviceState, Event, RunState
 from gpumem_tui.views import holders, present
 from gpumem_tui.views.bar import bar
 from gpumem_tui.views.prose import brief
-from gpumem_tui.views.text import TERMS, TEXTURE, Line, Span, clean, ends, fit, left, line_width, right, width
+from gpumem_tui.views.text import (
+    SWATCH,
+    TERMS,
+    Line,
+    Span,
+    clean,
+    cut,
+    ends,
+    fit,
+    left,
+    line_width,
+    right,
+    width,
+)
 
 FULL, COMPACT = "full", "compact"
 
@@ -141,7 +154,7 @@ def term_rows(terms: Sequence[present.TermView], cells: int) -> list[Line]:
         row: list[Span] = []
         for term, name in zip(terms[start : start + per_row], names, strict=False):
             there = "rule" if term.bytes == 0 else term.key  # what is not there does not catch the eye
-            row += [Span(" "), Span(TEXTURE[term.key], there), Span(f" {left(term.label, name)}", "dim")]
+            row += [Span(" "), Span(SWATCH[term.key], there), Span(f" {left(term.label, name)}", "dim")]
             row += [Span(right(_figure(term), _FIGURE), _figure_role(term)), Span(" ")]
         if start + per_row >= len(terms):
             row.append(Span(" GiB", "dim"))
@@ -170,7 +183,7 @@ _GIVE_WAY = ("unattributed", "driver", "outside", "others", "cached")
 
 def devices_compact(state: RunState, cells: int, selected: int | None = None) -> list[list[Line]]:
     """Devices as a table of one row each, with a head that names the terms by glyph."""
-    column = 8 if cells < 100 else 9
+    column = 8 if cells < 100 else 10
     names = _SHORT if cells < 100 else _LONG
     keys = [*_keys(state)]
     for key in _GIVE_WAY:
@@ -182,8 +195,8 @@ def devices_compact(state: RunState, cells: int, selected: int | None = None) ->
     room = room if room >= _LEAST_BAR else 0
     head = [Span(" GPU ", "dim"), Span(left("GiB" if room else "", room), "dim")]
     for key in keys:
-        name = names[key]
-        head += [Span(" " * (column - 1 - len(name))), Span(TEXTURE[key], key), Span(name, "dim")]
+        name = f" {names[key]}" if column > _FIGURE + 2 else names[key]
+        head += [Span(" " * (column - 1 - len(name))), Span(SWATCH[key], key), Span(name, "dim")]
     rows = [_compact_row(device, state, cells, room, column, keys, selected) for device in state.devices]
     return [[fit(head, cells)], *([row] for row in rows)]
 
@@ -234,9 +247,16 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
         return [fit((Span(f"   {waiting}", "dim"),), cells)]
     name = max(len(row.title) for row in rows)
     step = max(len(row.step) for row in rows)
-    speed = max(len(row.speed) for row in rows)
+    speed = max(len(row.speed) for row in rows) if cells >= 100 else 0
     where = max(len(row.where) for row in rows)
     several = any(row.several for row in rows)
+    note = max(width(row.note) for row in rows)
+    figures = cells >= RANK_FIGURES
+    whole = (
+        12 + name + where + (step + 2) * bool(step) + (20 + 8 * several) * figures + _LEAST_PHASE + 2 + note
+    )
+    if note and whole > cells:  # a note is worth more than the step, which other screens tell too
+        step = 0
     lines = []
     for row in rows:
         spans = [
@@ -245,20 +265,29 @@ def rank_lines(state: RunState, cells: int) -> list[Line]:
         ]
         if step:
             spans.append(Span(f"{left(row.step, step)}  "))
-        if speed and cells >= 100:
+        if speed:
             spans.append(Span(f"{right(row.speed, speed)}  ", "dim"))
-        if cells >= RANK_FIGURES:
-            figures = f"{units.format_gib(row.allocated_bytes)} of {units.format_gib(row.reserved_bytes)}"
-            spans.append(Span(f"{right(figures, 14)} GiB  ", "text"))
+        if figures:
+            held = f"{units.format_gib(row.allocated_bytes)} of {units.format_gib(row.reserved_bytes)}"
+            spans.append(Span(f"{right(held, 14)} GiB  ", "text"))
             if several:
                 spans.append(Span("in all  " if row.several else "        ", "dim"))
-        spans.append(Span(row.phase, row.role if row.role != "text" else "phase"))
-        if row.note:
-            spans.append(
-                Span(f"{'  ' if row.phase else ''}{row.note}", row.role if row.role != "text" else "warning")
-            )
+        spans += _doings(row, cells - line_width(tuple(spans)))
         lines.append(fit(spans, cells))
     return lines
+
+
+_LEAST_PHASE = 10
+"""Cells that a phase is given beside a note; a fixed number, for phases change all the time."""
+
+
+def _doings(row: holders.RankView, room: int) -> list[Span]:
+    """The phase of a rank and what must be known of it; the phase gives way, its outer ones first."""
+    note = f"{'  ' if row.phase else ''}{row.note}" if row.note else ""
+    room = max(_LEAST_PHASE, room - width(note))
+    phase = row.phase if width(row.phase) <= room else cut(row.phase.rpartition(" › ")[2], room)
+    spans = [Span(phase, row.role if row.role != "text" else "phase")]
+    return [*spans, Span(note, row.role if row.role != "text" else "warning")] if note else spans
 
 
 def process_lines(state: RunState, cells: int, order: str = holders.ORDERS[0]) -> list[Line]:

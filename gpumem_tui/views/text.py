@@ -48,6 +48,9 @@ TEXTURE = {
 
 All are one cell wide."""
 
+SWATCH = {**TEXTURE, "allocated": "▅"}
+"""The same beside a name: a full cell would join the bar above it, or the row of its like."""
+
 EIGHTHS = " ▁▂▃▄▅▆▇█"
 
 _ASCII = dict(

@@ -16,7 +16,7 @@ from gpumem_tui.analysis.top import TopDevice, TopProcess, TopState, nobodys_byt
 from gpumem_tui.views import toprows
 from gpumem_tui.views.bar import bar
 from gpumem_tui.views.text import (
-    TEXTURE,
+    SWATCH,
     Line,
     Span,
     brief_command,
@@ -140,7 +140,7 @@ def _legend(room: int) -> list[Span]:
         size = len(word) + 3
         if used + size > room:
             break
-        spans += [Span(TEXTURE[key], key), Span(f" {word} ", "dim")]
+        spans += [Span(SWATCH[key], key), Span(f" {word} ", "dim")]
         used += size
     return [*spans, Span(" " * max(0, room - used))]
 

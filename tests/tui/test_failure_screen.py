@@ -62,7 +62,7 @@ def test_the_last_seconds_before_it_end_with_the_failure_and_name_the_phases():
     assert phases.startswith(" rank 0 ")
     assert {"F─", "B─", "O─"} <= {phases[at : at + 2] for at in range(8, 78)}
     assert axis[79] == "▲"
-    assert key.split() == ["█", "allocated", "▓", "reserved", "░", "device", "used", "GiB"]
+    assert key.split() == ["▅", "allocated", "▓", "reserved", "░", "device", "used", "GiB"]
 
 
 def test_nothing_that_came_after_the_failure_is_in_its_last_seconds():

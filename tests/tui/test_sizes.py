@@ -39,7 +39,7 @@ async def test_a_table_too_narrow_for_all_columns_leaves_out_whole_ones():
     async with View(scripted.picture(60, 4), size=(40, 10)) as view:
         head, first = view.text("devices").splitlines()[:2]
 
-    assert head.split() == ["GPU", "█alloc", "▓cached", "╳others", "·free"]
+    assert head.split() == ["GPU", "▅alloc", "▓cached", "╳others", "·free"]
     assert first.split() == ["▸", "0", "8.90", "2.70", "6.00", "5.45"]
 
 

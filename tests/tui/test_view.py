@@ -31,7 +31,7 @@ async def test_the_overview_of_one_card_fits_80_by_24():
     assert lines[0].startswith(" bert-ft  running since ")
     assert lines[1].startswith("── GPU 0  NVIDIA A10G ─")
     assert lines[3].startswith(
-        " █ allocated   8.90  ▓ cached         2.70  ▒ outside   0.45  ╳ others   6.00"
+        " ▅ allocated   8.90  ▓ cached         2.70  ▒ outside   0.45  ╳ others   6.00"
     )
     assert any("rank 0  GPU 0  step 120   8.90 of 11.60 GiB  train › forward" in line for line in lines)
     assert any("bob     9000    6.00 GiB  +512 MiB/min  jupyter-lab" in line for line in lines)
@@ -108,7 +108,7 @@ async def test_a_machine_without_driver_shows_the_ranks_and_the_reason():
     async with View(scripted.without_driver()) as view:
         text = view.screen
 
-    assert "█ allocated   8.90" in text
+    assert "▅ allocated   8.90" in text
     assert "others      —" in text
     assert "outside, others, driver, unattributed, free: no driver" in text
 
@@ -512,7 +512,7 @@ async def test_a_bar_does_not_touch_its_terms_where_there_is_room():
         async with View(scripted.with_phases(60, 2 if size != NARROW else 1), size=size) as view:
             found.append(view.text("devices").splitlines()[2])
 
-    assert found[0].startswith(" █ allocated")
+    assert found[0].startswith(" ▅ allocated")
     assert found[1:] == ["", ""]
 
 

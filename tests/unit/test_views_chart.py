@@ -304,7 +304,7 @@ def test_the_cursor_tells_exact_values_phase_and_step():
     lines = drawn(state, cursor_s=2900.5)
     allocated, reserved = scripted.levels_at(2900.5, 0)
 
-    assert f"█ {allocated / GIB:.2f} ▓ {reserved / GIB:.2f} ░ 18.05 GiB" in lines[0]
+    assert f"▅ {allocated / GIB:.2f} ▓ {reserved / GIB:.2f} ░ 18.05 GiB" in lines[0]
     assert "train › forward, step 6000" in lines[0]
     assert all(line[lines[-1].index("┃")] == "│" for line in lines[1:-2])
 

@@ -24,7 +24,7 @@ def changes(state, since_s, now_s, cells=100):
 
 def test_every_term_has_figure_age_and_source():
     assert ledger(scripted.picture(60)) == [
-        "   █ allocated       8.90 GiB  now        allocated_bytes.all.current",
+        "   ▅ allocated       8.90 GiB  now        allocated_bytes.all.current",
         "   ▓ cached          2.70 GiB  now        = reserved − allocated of one sample",
         "   ▒ outside         0.45 GiB  now        = process used − reserved",
         "   ╳ others          6.00 GiB  now        NVML usedGpuMemory",
@@ -58,7 +58,7 @@ def test_changes_are_between_two_readings_of_one_counter():
     change = f"{(after - before) / scripted.GIB:+.2f} GiB"
     lines = changes(state, 20, 60)
 
-    assert lines[0].startswith(f"   █ allocated   {change:>12}")
+    assert lines[0].startswith(f"   ▅ allocated   {change:>12}")
     assert f"{before / scripted.GIB:.2f} → {after / scripted.GIB:.2f}  between " in lines[0]
     assert f"→ {reserved / scripted.GIB:.2f}" in lines[1]
     assert lines[-1] == "   bob 9000: +512 MiB in the last minute"
@@ -68,7 +68,7 @@ def test_where_nothing_was_read_there_is_no_change():
     state = scripted.picture(60, gap=(20, 61))
 
     assert changes(state, 0, 60)[:3] == [
-        "   █ allocated   —",
+        "   ▅ allocated   —",
         "   ▓ reserved    —",
         "   ░ device used —",
     ]

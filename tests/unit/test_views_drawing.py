@@ -15,7 +15,7 @@ from gpumem_tui.units import GIB
 from gpumem_tui.views import jsonview, panels, present
 from gpumem_tui.views import plain as printed
 from gpumem_tui.views.bar import apportion, bar
-from gpumem_tui.views.text import EIGHTHS, TEXTURE, Span, cut, fit, line_width, plain, to_ascii, width
+from gpumem_tui.views.text import EIGHTHS, SWATCH, TEXTURE, Span, cut, fit, line_width, plain, to_ascii, width
 
 SECOND = scripted.SECOND
 STATES = [
@@ -70,6 +70,11 @@ def test_every_texture_has_an_ascii_sign_of_its_own():
     )
 
 
+def test_a_swatch_beside_a_name_leaves_a_gap_to_the_bar_above_it_and_is_the_same_sign_in_ascii():
+    assert "█" not in SWATCH.values()
+    assert {to_ascii(glyph) for glyph in SWATCH.values()} == {to_ascii(glyph) for glyph in TEXTURE.values()}
+
+
 def test_a_block_of_a_device_is_its_title_bar_and_terms():
     state = scripted.picture(60)
 
@@ -78,7 +83,7 @@ def test_a_block_of_a_device_is_its_title_bar_and_terms():
     assert text == [
         "── GPU 0  NVIDIA A10G ───────────────────────── 18.05 of 24.00 GiB used  75 % ──",
         " █████████████████████████████▓▓▓▓▓▓▓▓▓▒╳╳╳╳╳╳╳╳╳╳╳╳╳╳╳╳╳╳╳┃┃··················",
-        " █ allocated   8.90  ▓ cached         2.70  ▒ outside   0.45  ╳ others   6.00",
+        " ▅ allocated   8.90  ▓ cached         2.70  ▒ outside   0.45  ╳ others   6.00",
         " ┃ driver      0.50  ? unattributed   0.00  · free      5.45  GiB",
     ]
 
@@ -89,7 +94,7 @@ def test_a_table_of_devices_names_every_term_at_80_columns():
     text = [plain(block[0]).rstrip() for block in panels.devices_compact(state, 80, 1)]
 
     assert text == [
-        " GPU GiB                  █alloc ▓cached  ▒outs. ╳others ┃driver ?unatt.   ·free",
+        " GPU GiB                  ▅alloc ▓cached  ▒outs. ╳others ┃driver ?unatt.   ·free",
         "   0 ██████▓▓▒╳╳╳╳╳┃····    8.90    2.70    0.45    6.00    0.50    0.00    5.45",
         "▸  1 ██████▓▓▓▒┃········    7.52    4.08    0.45    0.00    0.50    0.00   11.45",
     ]

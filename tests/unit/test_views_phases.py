@@ -395,7 +395,7 @@ def test_a_process_whose_allocator_cannot_be_read_is_one_term():
 
     assert text[1].count(TEXTURE["opaque"]) == 39
     assert "▩ used  12.00" in text[2]
-    assert "█ allocated      —" in text[2]
+    assert "▅ allocated      —" in text[2]
     assert "   used by rank 0, allocator not readable" in text
     assert "   allocated, cached, outside: counters unavailable" in text
 

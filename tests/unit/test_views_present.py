@@ -197,6 +197,30 @@ def test_ranks_show_where_they_are_and_what_they_do():
     ]
 
 
+def retried(state, times):
+    """The same picture, in which the first rank's allocator had to empty its cache so many times."""
+    level = msgspec.structs.replace(state.ranks[0].levels[0], alloc_retries=times)
+    first = msgspec.structs.replace(state.ranks[0], step=11_820, levels=(level,))
+    return msgspec.structs.replace(state, ranks=(first, *state.ranks[1:]))
+
+
+@pytest.mark.parametrize("cells", [67, 72, 80, 90, 120])
+def test_what_must_be_known_of_a_rank_is_whole_and_its_phase_gives_way(cells):
+    lines = [plain(line) for line in panels.rank_lines(retried(scripted.picture(60, 2), 2), cells)]
+
+    assert "forward  2 allocation retries " in f"{lines[0]} "
+    assert {line.index("GiB  ") for line in lines} == {lines[0].index("GiB  ")}
+
+
+def test_the_columns_of_ranks_beside_a_note_stand_still_whatever_the_phase():
+    columns = set()
+    for second in range(60, 66):
+        lines = panels.rank_lines(retried(scripted.picture(second, 2), 2), 67)
+        columns.add(plain(lines[0]).index("GiB"))
+
+    assert len(columns) == 1
+
+
 def test_a_silent_rank_says_for_how_long():
     quiet = scripted.rank(0, 60, life=Life.SILENT, spoke_ns=scripted.START + 20 * scripted.SECOND)
     state = scripted.picture(60, ranks=(quiet,))

@@ -11,7 +11,7 @@ from gpumem_tui.views.failurepanels import FAILURE_WORDS
 from gpumem_tui.views.foresight import foresight_sentences
 from gpumem_tui.views.matrix import MEANINGS
 from gpumem_tui.views.matrixpanels import GLYPH
-from gpumem_tui.views.text import TEXTURE, Line, Span
+from gpumem_tui.views.text import SWATCH, Line, Span
 from gpumem_tui.views.tui.screens.view import View
 from gpumem_tui.views.tui.widgets.lines import Lines
 
@@ -84,7 +84,7 @@ def help_lines(state: RunState | None, actions: Sequence["Action"], *, ascii: bo
 
 
 def _sign(key: str, label: str, meaning: str) -> Line:
-    return _line(TEXTURE[key], key, label, meaning)
+    return _line(SWATCH[key], key, label, meaning)
 
 
 def _line(glyph: str, role: str, label: str, meaning: str) -> Line:
