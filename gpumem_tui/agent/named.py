@@ -1,11 +1,12 @@
-"""Phases that the user names (``gpumem_tui.phase``), from any thread, and before CUDA is initialised."""
+"""Phases that the user names (``gpumem_tui.phase``): of threads, tasks and generators, before CUDA, too."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, List, Optional
 
 from .guard import contained
 from .here import NESTED
+from .spans import Span
 from .transfers import Late
 
 if TYPE_CHECKING:
@@ -33,9 +34,7 @@ class Named:
             return Late(name, "")
         phases.on_first()
         spans.step = phases.steps.count
-        span = spans.begin(name, "")
-        span.users = True
-        return span
+        return spans.begin(name, "", users=True)
 
     @contained("the user's phase")
     def leave(self, token: Any, error: Optional[BaseException]) -> None:
@@ -49,3 +48,23 @@ class Named:
             spans.late(token.phase, token.name, token.at, error)
         else:
             spans.end(token, error)
+
+    def pick(self, tokens: List[Any]) -> Any:
+        """Of what one object has begun, within itself or on several threads: what the calling code ends."""
+        spans = self._phases.spans
+        for span in reversed(spans.stack() if spans is not None else ()):
+            if span in tokens:
+                return span
+        return tokens[-1]
+
+    @contained("the user's phase")
+    def pause(self, token: Any) -> None:
+        """Where a generator yields: what its caller does is none of its phase."""
+        if self._phases.spans is not None and isinstance(token, Span):
+            self._phases.spans.step_out(token)
+
+    @contained("the user's phase")
+    def resume(self, token: Any) -> None:
+        """Where it goes on."""
+        if self._phases.spans is not None and isinstance(token, Span):
+            self._phases.spans.step_in(token)

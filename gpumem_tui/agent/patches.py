@@ -163,7 +163,7 @@ def transformers_generation(module: Any, phases: "Phases") -> None:
     mixin, quiet = module.GenerationMixin, compiling(sys.modules["torch"])
     decorated = mixin.generate
     plain = inspect.unwrap(decorated)
-    woven = weave(plain, phases.enter_generate, phases.leave_generate, quiet)
+    woven = weave(plain, phases.regions.enter_generate, phases.regions.leave_generate, quiet)
     if decorated is plain:
         mixin.generate = woven
         return
@@ -179,7 +179,7 @@ def transformers_caches(module: Any, phases: "Phases") -> None:
     """``Cache.__init__`` of Hugging Face: key-value caches, for what allocated memory is made of."""
     cache = module.Cache
     cache.__init__ = weave(
-        cache.__init__, phases.note_cache, lambda token, error: None, compiling(sys.modules["torch"])
+        cache.__init__, phases.regions.note_cache, lambda token, error: None, compiling(sys.modules["torch"])
     )
 
 
@@ -199,7 +199,7 @@ def compiled_functions(module: Any, phases: "Phases") -> None:
     _leave_uncompiled(module, phases)
     for inner in ("compile_wrapper", "_fn"):  # since 2.8, and before
         try:
-            enter, leave = phases.enter_compiled, phases.leave_compiled
+            enter, leave = phases.regions.enter_compiled, phases.regions.leave_compiled
             woven = weave(context.__call__, enter, leave, quiet, inner=inner, given="fn")
         except ValueError:
             continue

@@ -2,8 +2,8 @@
 
 Called by the code woven into torch, on the user's threads, hence every entry is
 contained and cheap. Knows nothing of files or counters. What only moves or replays
-is in ``transfers`` and ``graphs``, steps of what is no optimizer in ``engines``, and the
-user's own phases in ``named``.
+is in ``transfers`` and ``graphs``, what calls models in turn in ``regions``, steps of what
+is no optimizer in ``engines``, and the user's own phases in ``named``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .graphs import Graphs
 from .guard import contained
 from .here import NESTED, Here
 from .named import Named
+from .regions import Regions
 from .seen import Model, Roots, Seen, core_of, known_name, module_of
 from .spans import Span, Spans
 from .steps import Steps
@@ -89,12 +90,14 @@ class Phases:
         self.steps = Steps()
         self.here = Here()
         self._torch = torch
-        self._grad_enabled = torch.is_grad_enabled
+        self.grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         self._unseen = getattr(torch._C, "DisableTorchFunction", contextlib.nullcontext)
         """Within it, reading a tensor calls no ``__torch_function__`` of the user's classes or modes."""
-        self._graph_task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        self.graph_task: Callable[[], int] = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+        """Gives another number than -1 within a backward."""
         self.transfers = Transfers(self)
         self.graphs = Graphs(self)
+        self.regions = Regions(self)
         self.engines = Engines(self)
         self.named = Named(self)
 
@@ -139,21 +142,18 @@ class Phases:
             self.spans.end(span, error)
 
     def _within(self, phase: str) -> bool:
-        """Whether the calling thread is in a span of this phase that is none of the user's own names."""
-        if self.spans is None:
-            return False
-        return any(span.phase == phase and not span.users for span in self.spans.stack())
+        """Whether the calling thread is in a call of torch's of this phase."""
+        return self.spans is not None and any(span.phase == phase for span in self.spans.calls())
 
     def end_stale(self) -> None:
         """End what an interrupt has left open on this thread: no function is there that would."""
         spans, here = self.spans, self.here
         if spans is None:
             return
-        if spans.stack():
-            phases = {span.phase for span in spans.stack() if not span.users}.intersection(HOLDERS)
-            if phases:
-                there = entered()
-                spans.end_stale(tuple(phase for phase in phases if not HOLDERS[phase] & there))
+        phases = {span.phase for span in spans.calls()}.intersection(HOLDERS)
+        if phases:
+            there = entered()
+            spans.end_stale(tuple(phase for phase in phases if not HOLDERS[phase] & there))
         here.inside = here.inside and any(map(self._within, MODULES))
 
     # --- root modules -------------------------------------------------------------------------
@@ -192,14 +192,14 @@ class Phases:
         return span
 
     def _classify(self, here: Here, module: Any, model: Model, parameter: Any) -> str:
-        if self._graph_task() != -1:
+        if self.graph_task() != -1:
             return "recompute"
         if here.generating:
             phase = "prefill" if here.generating == 1 else "decode"
             here.generating = 2
             return phase
         steps = self.steps
-        if not self._grad_enabled():
+        if not self.grad_enabled():
             # Teachers never train while others do; a model that trains is within its own step.
             teacher = steps.training and not module.training and not model.trained
             if steps.within or teacher:
@@ -256,7 +256,7 @@ class Phases:
         return self._enter_backward(tensors, False)
 
     def _enter_backward(self, tensors: Any, accumulates: bool) -> Optional[Span]:
-        if not self.on or self._graph_task() != -1:
+        if not self.on or self.graph_task() != -1:
             return NESTED
         self.end_stale()
         if self._within("backward"):
@@ -306,7 +306,7 @@ class Phases:
         if self.here.stepping:
             self.optimizers.add(arguments[0])
             return NESTED
-        if self._graph_task() == -1:
+        if self.graph_task() == -1:
             self.end_stale()
             if self._within("optimizer"):  # it steps by this one: part of its step
                 self.optimizers.add(arguments[0])
@@ -315,7 +315,7 @@ class Phases:
         # A closure computes the loss anew within the step: its forward and backward are part of this span.
         closure = callable(arguments[1] if len(arguments) > 1 else keywords.get("closure"))
         name = type(arguments[0]).__name__ + (" + closure" if closure else "")
-        if closure and self._graph_task() == -1:
+        if closure and self.graph_task() == -1:
             self.steps.forward()
         span = self._begin(first, "optimizer", name)
         if span is None and self.spans is not None and self.steps.training:
@@ -335,61 +335,6 @@ class Phases:
                 first = _first_parameter(optimizer)
                 self.steps.stepped(identity, weakref.ref(first) if first is not None else lambda: True)
             self.on_step_end()
-
-    # --- generate and compiled functions ------------------------------------------------------
-
-    @contained("phase generate")
-    def enter_generate(self, model: Any) -> Optional[Span]:
-        """At ``generate`` of Hugging Face: prefill is its first forward, decode are the later ones."""
-        spans = self.spans_now()
-        if not self.on or spans is None or self.here.generating:
-            return NESTED
-        self.here.generating = 1
-        self.steps.inferred(id(model))
-        spans.step = self.steps.count
-        return spans.begin("generate", type(model).__name__)
-
-    @contained("phase generate")
-    def leave_generate(self, span: Span, error: Optional[BaseException]) -> None:
-        """At the end of ``generate``."""
-        self.here.generating = 0
-        if self.spans is not None:
-            self.spans.end(span, error)
-            self.on_step_end()
-
-    @contained("key-value cache")
-    def note_cache(self, cache: Any) -> None:
-        """A key-value cache is made."""
-        self.caches.add(cache)
-
-    @contained("compiled region")
-    def enter_compiled(self, function: Any) -> Optional[Tuple[Span, int]]:
-        """At the call of what ``torch.compile`` made of a function; a model's own is part of its call."""
-        here = self.here
-        if here.inside or here.covered or not self.on or self._graph_task() != -1:
-            return NESTED
-        if hasattr(getattr(function, "__self__", None), "parameters"):
-            return NESTED
-        spans = self.spans_now()
-        if spans is None:
-            return NESTED
-        if self._grad_enabled():
-            self.steps.forward()
-        else:
-            self.steps.inferred(id(function))
-        self.on_first()
-        spans.step = self.steps.count
-        name = getattr(function, "__name__", type(function).__name__)
-        return spans.begin("compiled", name), self.steps.learned
-
-    @contained("compiled region")
-    def leave_compiled(self, token: Tuple[Span, int], error: Optional[BaseException]) -> None:
-        """At the end of a compiled function."""
-        span, learned = token
-        if self.spans is not None:
-            self.spans.end(span, error)
-        if self.steps.learned > learned:
-            self.steps.region_ended()
 
     # --- markers ------------------------------------------------------------------------------
 

@@ -185,6 +185,34 @@ def test_the_user_s_own_phases_nest_and_marks_are_kept(forks):
     ]
 
 
+def test_models_called_by_tasks_that_take_turns_are_in_the_phase_of_their_own_task(forks):
+    done = run(forks, """
+        import asyncio, gpumem_tui
+        model = Net().cuda().eval()
+        @torch.inference_mode()
+        def answer(rows): return model(batch(rows))
+        async def serve(number):
+            with gpumem_tui.phase(f"request {number}"):
+                for _ in range(3):
+                    await asyncio.sleep(0)
+                    held = answer(number + 1)
+                await asyncio.to_thread(answer, 9)
+        @gpumem_tui.phase("serving")
+        async def main(): await asyncio.gather(*map(serve, range(4)))
+        asyncio.run(main())
+    """)  # fmt: skip
+    begins = {b.span: b for b in done.records(records.Begin) if b.phase != "load"}
+    ends = {e.span: e for e in done.records(records.End)}
+    parents = [(b.phase, begins[b.parent].phase if b.parent in begins else None) for b in begins.values()]
+
+    assert sorted(parents, key=str) == sorted([
+        ("serving", None), *[(f"request {i}", "serving") for i in range(4)],
+        *[("eval", f"request {i}") for i in range(4) for _ in range(4)],
+    ], key=str)  # fmt: skip
+    assert {ends[span].error for span in begins} == {None}
+    assert all(level[5] for span in begins for level in ends[span].levels)
+
+
 def test_a_phase_of_the_user_s_in_which_cuda_is_initialised_is_kept(forks):
     done = run(forks, """
         import gpumem_tui

@@ -1,5 +1,6 @@
 """Which spans are open on which thread, as the ring has it."""
 
+import contextvars
 import threading
 from types import SimpleNamespace
 
@@ -38,9 +39,7 @@ def test_what_was_left_open_within_ends_with_its_outer_span(spans):
 
 
 def test_the_user_s_spans_of_tasks_that_take_turns_end_when_they_end(spans):
-    first, second, third = (spans.begin(name, "") for name in ("first", "second", "third"))
-    for span in (first, second, third):
-        span.users = True
+    first, second, third = (spans.begin(name, "", users=True) for name in ("first", "second", "third"))
 
     spans.end(first, None)
     inner = spans.begin("forward", "")
@@ -86,10 +85,45 @@ def test_threads_have_stacks_of_their_own(spans):
 
 
 def test_stale_spans_end_as_interrupted_but_not_the_user_s(spans):
-    spans.begin("forward", "").users = True
+    spans.begin("forward", "", users=True)
     spans.begin("forward", "")
 
     spans.end_stale(("forward",))
 
     assert told(spans)[2:] == [("end", "forward", "InterruptedError")]
     assert [span.users for span in spans.stack()] == [True]
+
+
+def test_what_an_interrupt_left_open_ends_with_the_user_s_phase_around_it(spans):
+    outer = spans.begin("rollout", "", users=True)
+    spans.begin("forward", "")
+
+    spans.end(outer, KeyError())
+
+    assert told(spans)[2:] == [("end", "forward", "KeyError"), ("end", "rollout", "KeyError")]
+    assert spans.calls() == spans.stack() == []
+
+
+def test_a_context_that_outlives_the_span_it_was_made_in_is_within_it_no_more(spans):
+    outer = spans.begin("rollout", "", users=True)
+    later = contextvars.copy_context()
+    spans.end(outer, None)
+
+    assert later.run(spans.begin, "forward", "").parent == 0
+
+
+def test_what_a_context_left_behind_holds_open_is_found_on_its_thread(spans):
+    contextvars.copy_context().run(spans.begin, "forward", "")
+
+    spans.end_stale(("forward",))
+
+    assert told(spans)[1:] == [("end", "forward", "InterruptedError")]
+
+
+def test_another_thread_within_the_same_context_ends_nothing_of_this_one(spans):
+    spans.begin("forward", "")
+    context = contextvars.copy_context()
+
+    on_another_thread(lambda: context.run(spans.end_stale, ("forward",)))
+
+    assert [span.phase for span in spans.open_spans()] == ["forward"]
