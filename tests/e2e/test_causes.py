@@ -120,7 +120,7 @@ CASES = {
         Verdict.FRAGMENTATION,
         None,
         3900 * MIB,
-        says=("3.94 GiB lay idle in the pools of other streams", "on one whose pools have no hole"),
+        says=("3.96 GiB lay idle in the pools of other streams", "on one whose pools have no hole"),
     ),
     "a library takes memory outside PyTorch in a phase": Case(
         """
