@@ -33,7 +33,7 @@ class Outcome(str, Enum):
     FAILED = "failed"
     """It ended otherwise: evidence of nothing about memory."""
     INTERRUPTED = "interrupted"
-    """The sweep was ended while it ran."""
+    """The sweep was ended, or lost, while it ran: made again when the sweep is resumed."""
 
 
 _BY_WEIGHT = (
@@ -87,7 +87,8 @@ class Attempt(msgspec.Struct, frozen=True):
     order: int
     step: Step
     outcome: Outcome
-    exit_code: int
+    exit_code: int | None
+    """None where nobody saw its end: the machine was lost."""
     run: str
     duration_ns: int | None = None
     peaks: tuple[Peak, ...] = ()
@@ -225,6 +226,23 @@ def cut_short(attempts: Sequence[Attempt], name: str) -> str | None:
     return f"the search for {name} ended as {said}"
 
 
+def standing(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """The attempts that speak for their step: one that was interrupted does not, once it was made again."""
+    last = {attempt.step.settings: attempt for attempt in attempts}
+    return [a for a in attempts if a.outcome is not Outcome.INTERRUPTED or last[a.step.settings] is a]
+
+
+def is_done(attempts: Sequence[Attempt], step: Step) -> bool:
+    """Whether nothing more is to be learned from a step: it was made, and not interrupted."""
+    return any(a.step.settings == step.settings and a.outcome is not Outcome.INTERRUPTED for a in attempts)
+
+
+def searched(attempts: Sequence[Attempt], name: str) -> list[str]:
+    """The values that a search for the boundary has begun with, each once, in their order."""
+    steps = [attempt.step for attempt in attempts if attempt.step.variable == name]
+    return list(dict.fromkeys(step.value for step in steps if step.bisecting))
+
+
 def outcomes(attempts: Sequence[Attempt], name: str) -> dict[int, Outcome]:
     """The outcome of each value of a variable: it passed only if it did in all its cases."""
     found: dict[int, Outcome] = {}
@@ -237,7 +255,7 @@ def outcomes(attempts: Sequence[Attempt], name: str) -> dict[int, Outcome]:
 
 def _series(attempts: Sequence[Attempt], name: str) -> list[tuple[str, Attempt]]:
     """The attempts of one variable, each with its value."""
-    valued = [(attempt.step.value_of(name), attempt) for attempt in attempts]
+    valued = [(attempt.step.value_of(name), attempt) for attempt in standing(attempts)]
     return [(value, attempt) for value, attempt in valued if value is not None]
 
 
@@ -289,6 +307,35 @@ def _in_cases(attempts: Sequence[Attempt], name: str, number: int) -> str:
     return " with " + ", ".join(" ".join(f"{n}={v}" for n, v in attempt.step.case) for attempt in out)
 
 
+class Options(msgspec.Struct, frozen=True):
+    """How the attempts are run and how far a search goes, so that a sweep can be resumed."""
+
+    cwd: str
+    protocol: str
+    kernel_us: str | None
+    sim_set: tuple[str, ...]
+    no_peak_reset: bool
+    anyway: bool
+    until_oom: bool
+    grain: int
+    most: int
+    attempts: int
+    """Attempts after which a search ends."""
+
+
+class Resumption(msgspec.Struct, frozen=True):
+    """Where an interrupted sweep was gone on with."""
+
+    after: int
+    """Attempts that there were."""
+    wall_ns: int
+    host: str
+    version: str
+    """Of gpumem-tui."""
+    revision: Revision
+    """Of the code then."""
+
+
 VERSION = 1
 """Version of the JSON document, as ``gpumem_tui_sweep``."""
 
@@ -317,3 +364,6 @@ class Sweep(msgspec.Struct, frozen=True):
     """Of gpumem-tui."""
     revision: Revision | None = None
     """Of the code where the sweep was started; the recording of each attempt has its whole identity."""
+    options: Options | None = None
+    """Null in files of before there was resuming."""
+    resumed: tuple[Resumption, ...] = ()

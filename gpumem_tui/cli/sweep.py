@@ -1,10 +1,10 @@
 """``sweep``: the same command once for each value of a variable, each a process and recording of its own."""
 
 import argparse
-import contextlib
+import os
 import platform
-import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,7 +12,7 @@ import msgspec
 import gpumem_tui
 from gpumem_tui.analysis import sweep as plan
 from gpumem_tui.cli import sweepfile
-from gpumem_tui.errors import BadInput, GpumemError, MissingRequirement, UsageError
+from gpumem_tui.errors import BadInput, UsageError
 
 _EPILOG = """\
   gpumem-tui sweep --vary batch=1,2,4,8 -- python train.py --batch {batch}
@@ -27,9 +27,13 @@ are not called the peaks of its value. --until-oom goes on from the listed value
 then halving the interval, then trying values beside it; a boundary is told as the two values
 around it, and only where all outcomes agree with one. The output of each attempt is kept in a
 file beside sweep.json (fields: gpumem_tui/analysis/sweep.py). Ctrl-C ends the attempt and the
-sweep; both are kept. `gpumem-tui report SWEEP` shows the table again, or writes it as a page."""
+sweep; both are kept, and `gpumem-tui sweep --resume SWEEP` goes on: what was done is not done
+again, what was interrupted is. `gpumem-tui report SWEEP` shows the table again, or writes it as
+a page."""
 
-_RUNNING = "running…"
+MOST_ATTEMPTS = 60
+_GRAIN, _MOST, _PROTOCOL = 1, 1 << 20, "observe"
+"""Defaults."""
 
 FLAGS = frozenset({"-h", "--help", "--until-oom", "--anyway", "--json", "--no-peak-reset"})
 """Options of ours that take no value."""
@@ -37,22 +41,36 @@ FLAGS = frozenset({"-h", "--help", "--until-oom", "--anyway", "--json", "--no-pe
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Options of the verb."""
-    parser.usage = "gpumem-tui sweep --vary NAME=VALUE,VALUE… [options] -- COMMAND… {NAME}…"
+    parser.usage = (
+        "gpumem-tui sweep --vary NAME=VALUE,VALUE… [options] -- COMMAND… {NAME}…\n"
+        "       gpumem-tui sweep --resume SWEEP"
+    )
     parser.epilog = _EPILOG
     add = parser.add_argument
     add("--vary", action="append", default=[], metavar="NAME=VALUES", help="what is varied; repeatable")
     add("--each", action="append", default=[], metavar="NAME=VALUES", help="kept through the series")
     add("--until-oom", action="store_true", help="go on to the boundary by bisection")
-    add("--grain", type=int, default=1, metavar="N", help="the interval that is fine enough (default 1)")
-    add("--most", type=int, default=1 << 20, metavar="N", help="the largest value tried (default 1048576)")
-    add("--attempts", type=int, default=60, metavar="N", help="--until-oom ends after so many (default 60)")
+    add(
+        "--grain",
+        type=int,
+        default=_GRAIN,
+        metavar="N",
+        help=f"the interval that is fine enough (default {_GRAIN})",
+    )
+    add("--most", type=int, default=_MOST, metavar="N", help=f"the largest value tried (default {_MOST})")
+    add("--attempts", type=int, metavar="N", help=f"--until-oom ends after so many (default {MOST_ATTEMPTS})")
     add("--name", help="name of the sweep (default: date, time and script)")
+    add(
+        "--resume",
+        metavar="SWEEP",
+        help="go on with a sweep that was interrupted, as it was started; takes --attempts and --json",
+    )
     add("--label", action="append", default=[], metavar="KEY=VALUE", help="kept in every recording")
     add("--json", action="store_true", help="print sweep.json instead of the table")
     add("--simulate", metavar="SIZE[,SIZE…]", help="on simulated cards; everything says so")
     add("--kernel-us", metavar="N", help="as for run")
     add("--sim-set", action="append", default=[], metavar="NAME=VALUE", help="as for run")
-    add("--protocol", choices=("observe", "strict"), default="observe", help="as for run")
+    add("--protocol", choices=("observe", "strict"), default=_PROTOCOL, help="as for run")
     add("--no-peak-reset", action="store_true", help="as for run")
     add("--anyway", action="store_true", help="start even where no GPU is found")
 
@@ -65,9 +83,21 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Make the sweep; 0 if it was made, however the attempts ended."""
-    from gpumem_tui.cli.run import command_of, labels_of, require_gpu
-    from gpumem_tui.cli.simulation import Simulation
+    """Make the sweep, or go on with it; 0 if it was made, however the attempts ended."""
+    from gpumem_tui.cli.series import Series
+
+    attempts = MOST_ATTEMPTS if arguments.attempts is None else arguments.attempts
+    for option, value in (("grain", arguments.grain), ("most", arguments.most), ("attempts", attempts)):
+        if not 1 <= value <= plan.MOST_NUMBER:
+            raise BadInput(f"--{option} {value} is out of range; take 1 to {plan.MOST_NUMBER}")
+    if arguments.resume is not None:
+        return Series.resumed(*_resumed(arguments)).go(arguments.json)
+    return Series.new(_new(arguments, attempts)).go(arguments.json)
+
+
+def _new(arguments: argparse.Namespace, attempts: int) -> plan.Sweep:
+    """A sweep as it was asked for. Raises :class:`UsageError`, :class:`BadInput`."""
+    from gpumem_tui.cli.run import command_of, labels_of
     from gpumem_tui.journal import rundir
     from gpumem_tui.sources.revision import revision_of
 
@@ -78,21 +108,13 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("nothing to vary; give --vary batch=1,2,4 and write {batch} in the command")
     if len(set(names)) < len(names):
         raise UsageError("a name is varied twice; give all its values at once")
-    for option in ("grain", "most", "attempts"):
-        if not 1 <= getattr(arguments, option) <= plan.MOST_NUMBER:
-            raise BadInput(
-                f"--{option} {getattr(arguments, option)} is out of range; take 1 to {plan.MOST_NUMBER}"
-            )
     if arguments.until_oom:
         for variable in variables:
             plan.numbers_of(variable)
     command = command_of(arguments.command)
     plan.check_placeholders(command, names)
-    if arguments.simulate is not None:
-        Simulation.of(arguments.simulate, None, arguments.sim_set)
-    elif not arguments.anyway:
-        require_gpu()
-    sweep = plan.Sweep(
+    _require_cards(arguments.simulate, arguments.sim_set, arguments.anyway)
+    return plan.Sweep(
         name=arguments.name or rundir.new_name(command),
         command=tuple(command),
         variables=tuple(variables),
@@ -103,134 +125,77 @@ def run(arguments: argparse.Namespace) -> int:
         host=platform.node(),
         version=gpumem_tui.__version__,
         revision=revision_of(Path.cwd()),
+        options=plan.Options(
+            cwd=str(Path.cwd()),
+            protocol=arguments.protocol,
+            kernel_us=arguments.kernel_us,
+            sim_set=tuple(arguments.sim_set),
+            no_peak_reset=arguments.no_peak_reset,
+            anyway=arguments.anyway,
+            until_oom=arguments.until_oom,
+            grain=arguments.grain,
+            most=arguments.most,
+            attempts=attempts,
+        ),
     )
-    return _Going(sweep, arguments).go()
 
 
-class _Going:
-    """A sweep while it is made: its folder, its attempts so far."""
-
-    def __init__(self, sweep: plan.Sweep, arguments: argparse.Namespace) -> None:
-        self._sweep, self._arguments = sweep, arguments
-        self._folder = sweepfile.create(sweep.name)
-        self._attempts: list[plan.Attempt] = []
-        self._ended_by: int | None = None
-
-    def go(self) -> int:
-        """All attempts, then the table; 128 and a signal's number where that ended it."""
-        variables, cases = self._sweep.variables, self._sweep.cases
-        for step in plan.planned(variables, cases):
-            self._make(step)
-        for variable in variables if self._arguments.until_oom else ():
-            self._bisect(variable.name)
-        self._keep()
-        self._show()
-        return 0 if self._ended_by is None else 128 + self._ended_by
-
-    def _bisect(self, name: str) -> None:
-        asked = self._arguments
-        while self._ended_by is None:
-            value = plan.next_number(self._attempts, name, asked.most, asked.grain)
-            if value is None:
-                why = plan.cut_short(self._attempts, name)
-                if why is not None:
-                    self._stop(why)
-                return
-            steps = [
-                *plan.steps_of(name, str(value), self._sweep.variables, self._sweep.cases, bisecting=True)
-            ]
-            if len(self._attempts) + len(steps) > asked.attempts:
-                self._stop(f"the search ended after {len(self._attempts)} attempts (--attempts)")
-                return
-            for step in steps:
-                self._make(step)
-
-    def _make(self, step: plan.Step) -> None:
-        """One attempt, unless the sweep was ended. Raises :class:`MissingRequirement`."""
-        from gpumem_tui.cli.attempt import attempt
-        from gpumem_tui.session.attempts import observe
-
-        if self._ended_by is not None:
-            return
-        order = len(self._attempts) + 1
-        log = self._folder / f"{order:02d}.log"
-        settings = dict(step.settings)
-        labels = self._sweep.labels | {"sweep": self._sweep.name, "attempt": str(order)}
-        options = _options(self._arguments)
-        for name, value in step.settings:
-            options += ["--declare", f"{name}={value}"]
-        command = plan.fill(self._sweep.command, settings)
-        if sys.stderr.isatty():
-            print(f"{order:3}  {step.said()}: {_RUNNING}", end="\r", file=sys.stderr, flush=True)
-        try:
-            done = attempt(command, f"{self._sweep.name}.{order:02d}", labels, options, log)
-            if done.run is None and done.ended_by is None:
-                raise MissingRequirement(
-                    f"attempt {order} ({step.said()}) could not be started: {_last_line(log)}"
-                )
-        except GpumemError:
-            self._leave_no_trace(log)
-            raise
-        self._ended_by = done.ended_by
-        if done.run is not None:
-            interrupted = done.ended_by is not None
-            self._attempts.append(observe(done.run, step, order, done.exit_code, log, interrupted))
-            seen = self._attempts[-1]
-            phase = f" in {seen.failed_phase}" if seen.failed_phase else ""
-            told = f"{seen.outcome.value}{phase}"
-            over = len(_RUNNING) if sys.stderr.isatty() else 0  # what still stands there
-            print(f"{order:3}  {step.said()}: {told.ljust(over)}", file=sys.stderr)
-        if done.ended_by is not None:
-            self._stop("interrupted")
-        self._keep()
-
-    def _leave_no_trace(self, log: Path) -> None:
-        """Of an attempt that was none; and of a sweep that has no other, so that its name is free again."""
-        with contextlib.suppress(OSError):
-            log.unlink(missing_ok=True)
-            if not self._attempts:
-                self._folder.rmdir()
-
-    def _stop(self, why: str) -> None:
-        told = self._sweep.stopped
-        self._sweep = msgspec.structs.replace(self._sweep, stopped=f"{told}; {why}" if told else why)
-
-    def _keep(self) -> None:
-        boundaries = tuple(plan.boundary(self._attempts, v.name) for v in self._sweep.variables)
-        self._sweep = msgspec.structs.replace(
-            self._sweep, attempts=tuple(self._attempts), boundaries=boundaries
-        )
-        sweepfile.write(self._folder, self._sweep)
-
-    def _show(self) -> None:
-        from gpumem_tui.cli.newfile import new_file
-        from gpumem_tui.cli.report import write_sheet
-        from gpumem_tui.views.sweep import sheet_of
-
-        if self._arguments.json:
-            with new_file(None) as file:
-                file.write((self._folder / sweepfile.FILE).read_bytes())
-        else:
-            sheet = sheet_of(self._sweep, str(self._folder))
-            sys.stdout.write(write_sheet(sheet, "text", to_file=False, ascii_only=False))
+_NEW: dict[str, object] = {
+    **{option: [] for option in ("vary", "each", "label", "sim_set", "command")},
+    **dict.fromkeys(("until_oom", "no_peak_reset", "anyway"), False),
+    **dict.fromkeys(("name", "simulate", "kernel_us")),
+    "grain": _GRAIN,
+    "most": _MOST,
+    "protocol": _PROTOCOL,
+}
+"""What a sweep is started with, and cannot be resumed with; each with its default."""
 
 
-def _options(arguments: argparse.Namespace) -> list[str]:
-    """What every attempt's ``run`` is told."""
-    options = ["--protocol", arguments.protocol]
-    for name in ("simulate", "kernel_us"):
-        value = getattr(arguments, name)
-        if value is not None:
-            options += [f"--{name.replace('_', '-')}", value]
-    for word in arguments.sim_set:
-        options += ["--sim-set", word]
-    options += ["--anyway"] if arguments.anyway else []
-    options += ["--no-peak-reset"] if arguments.no_peak_reset else []
-    return options
+def _resumed(arguments: argparse.Namespace) -> tuple[Path, plan.Sweep]:
+    """A sweep that was kept, in its folder and as it goes on from here.
+
+    Raises :class:`UsageError`, :class:`BadInput`, :class:`UnreadableRecording`.
+    """
+    from gpumem_tui.errors import RunNotFound
+    from gpumem_tui.sources.revision import revision_of
+
+    given = next((name for name, unset in _NEW.items() if getattr(arguments, name) != unset), None)
+    if given is not None:
+        word = "a command" if given == "command" else f"--{given.replace('_', '-')}"
+        raise UsageError(f"a sweep is resumed as it was started: leave out {word}")
+    folder = sweepfile.find(arguments.resume)
+    if folder is None:
+        raise RunNotFound(f"no sweep named {arguments.resume} in {sweepfile.home()}")
+    sweep = sweepfile.read(folder)
+    options = sweep.options
+    if options is None:
+        raise BadInput(f"{sweep.name} was made before sweeps could be resumed; start it again")
+    try:
+        os.chdir(options.cwd)
+    except OSError as error:
+        raise BadInput(f"{sweep.name} was started in {options.cwd}: {error.strerror}") from error
+    _require_cards(sweep.simulated, options.sim_set, options.anyway)
+    now = plan.Resumption(
+        len(sweep.attempts),
+        time.time_ns(),
+        platform.node(),
+        gpumem_tui.__version__,
+        revision_of(Path.cwd()),
+    )
+    return folder, msgspec.structs.replace(
+        sweep,
+        stopped=None,
+        resumed=(*sweep.resumed, now),
+        options=msgspec.structs.replace(options, attempts=arguments.attempts or options.attempts),
+    )
 
 
-def _last_line(log: Path) -> str:
-    with log.open("rb") as file:
-        lines = file.read(1 << 16).decode(errors="replace").split("\n")
-    said = [line for line in lines if line.strip()]
-    return said[-1].removeprefix("gpumem-tui: ") if said else "it said nothing"
+def _require_cards(simulated: str | None, sim_set: Sequence[str], anyway: bool) -> None:
+    """Before anything is made. Raises :class:`MissingRequirement`, :class:`BadInput`."""
+    from gpumem_tui.cli.run import require_gpu
+    from gpumem_tui.cli.simulation import Simulation
+
+    if simulated is not None:
+        Simulation.of(simulated, None, list(sim_set))
+    elif not anyway:
+        require_gpu()

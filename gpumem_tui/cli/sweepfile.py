@@ -1,8 +1,9 @@
 """Where sweeps are kept: a folder of each one's name beside the recordings, with ``sweep.json`` and logs.
 
-Owns that file, written whole and read back; refuses folders that are taken.
+Owns that file, written whole and read back; refuses folders that are taken, and two at work on one.
 """
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -15,9 +16,15 @@ from gpumem_tui.journal import rundir
 FILE = "sweep.json"
 
 
+def home() -> Path:
+    """Where all of them are."""
+    folder: Path = rundir.home() / "sweeps"
+    return folder
+
+
 def create(name: str) -> Path:
     """A new folder for a sweep. Raises :class:`RecordingExists`, :class:`CannotRecord`, :class:`BadInput`."""
-    folder: Path = rundir.home() / "sweeps" / rundir.require_name(name, longest=96)
+    folder: Path = home() / rundir.require_name(name, longest=96)
     try:
         folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700)
@@ -30,11 +37,26 @@ def create(name: str) -> Path:
     return folder
 
 
+def hold(folder: Path) -> int:
+    """A descriptor that keeps a sweep ours until this process ends. Raises :class:`RecordingExists`."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RecordingExists(f"the sweep {folder.name} is going on in another process") from None
+    except OSError as error:
+        raise CannotRecord(f"cannot hold {folder}: {error.strerror}") from error
+    return descriptor
+
+
 def write(folder: Path, sweep: Sweep) -> None:
     """Replace the file whole. Raises :class:`CannotRecord`."""
     temporary = folder / f".{FILE}.tmp"
     try:
-        temporary.write_bytes(msgspec.json.format(msgspec.json.encode(sweep), indent=1) + b"\n")
+        with temporary.open("wb") as file:
+            file.write(msgspec.json.format(msgspec.json.encode(sweep), indent=1) + b"\n")
+            file.flush()
+            os.fsync(file.fileno())  # a machine that is lost leaves the one before, never an empty one
         temporary.rename(folder / FILE)
     except OSError as error:
         raise CannotRecord(f"cannot write {folder}/{FILE}: {error.strerror}") from error
@@ -42,7 +64,7 @@ def write(folder: Path, sweep: Sweep) -> None:
 
 def find(name: str) -> Path | None:
     """The folder of the sweep of exactly that name or path; None where there is none, or a run is meant."""
-    folder = Path(name) if os.sep in name else rundir.home() / "sweeps" / name
+    folder = Path(name) if os.sep in name else home() / name
     try:
         is_run = os.sep not in name and (rundir.home() / "runs" / name).is_dir()
         return folder if name and not is_run and (folder / FILE).is_file() else None

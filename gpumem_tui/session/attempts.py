@@ -18,7 +18,7 @@ MOST_INPUTS = 8
 
 
 def observe(
-    run: RunDirectory, step: Step, order: int, exit_code: int, log: Path, interrupted: bool
+    run: RunDirectory, step: Step, order: int, exit_code: int | None, log: Path, interrupted: bool
 ) -> Attempt:
     """The attempt of a run that has ended, of itself or interrupted. Raises :class:`UnreadableRecording`."""
     state = Recording(run).read()

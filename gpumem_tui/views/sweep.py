@@ -1,6 +1,6 @@
 """A sweep as a sheet: every attempt in order, failures among them, then what they say."""
 
-from gpumem_tui.analysis.sweep import Attempt, Outcome, Sweep
+from gpumem_tui.analysis.sweep import Attempt, Outcome, Sweep, is_done, planned
 from gpumem_tui.records.revision import Revision
 from gpumem_tui.units import format_seconds
 from gpumem_tui.views.report.sheet import Cell, Column, Item, Sheet, Words, size, table
@@ -24,12 +24,16 @@ def sheet_of(sweep: Sweep, kept_in: str) -> Sheet:
     items: list[Item] = [Words(clean(" ".join(sweep.command)))]
     if sweep.revision is not None:
         items.append(Words(_code(sweep.revision)))
+    items += [_resumed(sweep, number) for number in range(len(sweep.resumed))]
     if len(sweep.variables) > 1:
         items.append(Words("One variable at a time; the others stay at their first value."))
     items.append(table("Attempts in their order", columns, [_row(attempt) for attempt in sweep.attempts]))
     items += [Words(f"{boundary.sentence}.", "headline") for boundary in sweep.boundaries]
     if sweep.stopped is not None:
         items.append(Words(f"Not all was tried: {sweep.stopped}.", "warning"))
+    elif missing := _missing(sweep):
+        said = "it goes on, or was lost: gpumem-tui sweep --resume goes on with one that was"
+        items.append(Words(f"Not tried yet: {clean(missing)}; {said}.", "warning"))
     items.append(
         Words("Peaks: of the highest process and device; two maxima of two counters, never subtracted.")
     )
@@ -47,6 +51,32 @@ def _code(revision: Revision) -> str:
         return f"The code is not identified ({clean(revision.reason or 'not known')})."
     changed = {True: " with changed files", False: "", None: "; whether files had changed is not known"}
     return f"Code: commit {clean(revision.commit[:12])}{changed[revision.dirty]}."
+
+
+def _missing(sweep: Sweep) -> str:
+    """The listed steps that have no attempt which speaks for them; the first few by name."""
+    steps = [step for step in planned(sweep.variables, sweep.cases) if not is_done(sweep.attempts, step)]
+    named = ", ".join(step.said() for step in steps[:3])
+    return f"{named} and {len(steps) - 3} more" if len(steps) > 3 else named
+
+
+def _resumed(sweep: Sweep, number: int) -> Words:
+    """Where it was gone on with, and what had become another since: then values say less of each other."""
+    now = sweep.resumed[number]
+    before = sweep.resumed[number - 1] if number else sweep
+    after = f"attempt {now.after}" if now.after else "its start"
+    changed = [
+        word
+        for word, was, is_now in (
+            ("code", before.revision, now.revision),
+            ("host", before.host, now.host),
+            ("gpumem-tui", before.version, now.version),
+        )
+        if was != is_now
+    ]
+    if not changed:
+        return Words(f"Resumed after {after}.")
+    return Words(f"Resumed after {after}, with another {', another '.join(changed)}.", "warning")
 
 
 def _highest(attempt: Attempt) -> tuple[int | None, int | None, int | None]:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pexpect
+import psutil
 import pytest
 
 from tests.product import COMMAND, wait_until
@@ -206,6 +207,140 @@ def test_a_sweep_that_is_ended_ends_its_attempt_and_keeps_both(gpumem, tmp_path,
     assert "Not all was tried: interrupted." in out.decode()
     assert gpumem.report("cut.02")["run"]["life"] in ("ended", "failed")
     assert not (tmp_path / "at-3").exists()
+
+
+COUNTS = """
+import os, pathlib, signal, sys, time
+value, folder = sys.argv[1], pathlib.Path(sys.argv[2])
+with open(folder / "made", "a") as file:
+    file.write(value + " ")
+if value == "2" and not (folder / "go").exists():
+    (folder / "here").touch()
+    while not (folder / "go").exists():
+        time.sleep(0.05)
+    sys.exit(int((folder / "go").read_text() or 0))
+"""
+
+
+@pytest.fixture
+def counting(gpumem, tmp_path):
+    """A sweep over 1, 2, 3 that waits in the attempt of 2 until told to go on."""
+    (tmp_path / "counts.py").write_text(COUNTS)
+    words = ["--name", "cut", "--vary", "n=1,2,3", "--", sys.executable, "counts.py", "{n}", tmp_path]
+    process = gpumem.start("sweep", "--anyway", *words)
+    wait_until((tmp_path / "here").exists)
+    return process
+
+
+def resumed(gpumem, *words):
+    return json.loads(gpumem("sweep", "--resume", "cut", "--json", *words).stdout)
+
+
+def test_an_interrupted_sweep_is_resumed_and_does_nothing_twice_but_what_was_interrupted(
+    gpumem, tmp_path, counting
+):
+    counting.send_signal(signal.SIGINT)
+    _, said = counting.communicate(timeout=30)
+    before = json.loads((gpumem.home / "sweeps" / "cut" / "sweep.json").read_text())
+    (tmp_path / "go").touch()
+
+    document = resumed(gpumem)
+    again = resumed(gpumem)
+    shown = gpumem("report", "cut").stdout.decode()
+
+    assert said.decode().endswith("go on with: gpumem-tui sweep --resume cut\n")
+    assert document["attempts"][:2] == before["attempts"]
+    assert outcomes(document, "n") == [(1, "passed"), (2, "interrupted"), (2, "passed"), (3, "passed")]
+    assert [attempt["run"] for attempt in document["attempts"]] == [f"cut.0{n}" for n in (1, 2, 3, 4)]
+    assert document["boundaries"][0]["sentence"] == "n: nothing ran out of memory up to 3"
+    assert document["stopped"] is None
+    assert (tmp_path / "made").read_text() == "1 2 2 3 "
+    assert again["attempts"] == document["attempts"]
+    assert "Resumed after attempt 2." in shown
+
+
+def kill_sweep(process):
+    """As where the machine is lost: only that the attempt's own processes may be left."""
+    process.kill()
+    process.communicate()
+
+
+def test_what_a_lost_sweep_left_running_is_waited_for_and_taken_as_it_ends(gpumem, tmp_path, counting):
+    kill_sweep(counting)
+    told = gpumem("report", "cut").stdout.decode()
+    refused = gpumem("sweep", "--resume", "cut", exits=2).stderr.decode()
+    (tmp_path / "go").write_text("3")
+    wait_until(lambda: gpumem.report("cut.02")["run"]["exit_code"] == 3)
+
+    document = resumed(gpumem)
+
+    assert "Not tried yet: n=2, n=3;" in told
+    assert "attempt 2 (n=2) goes on as run cut.02" in refused
+    assert outcomes(document, "n") == [(1, "passed"), (2, "failed"), (3, "passed")]
+    assert document["attempts"][1]["exit_code"] == 3
+    assert (tmp_path / "made").read_text() == "1 2 3 "
+
+
+def test_an_attempt_that_was_lost_with_the_machine_was_interrupted_and_is_made_again(
+    gpumem, tmp_path, counting
+):
+    kill_sweep(counting)
+    lost = gpumem.latest().read_facts()
+    for process in psutil.Process(lost.keeper_pid).children(recursive=True):
+        process.kill()
+    psutil.Process(lost.keeper_pid).kill()
+    wait_until(lambda: gpumem.report("cut.02")["run"]["life"] in ("lost", "failed"))
+    (tmp_path / "go").touch()
+
+    document = resumed(gpumem)
+
+    assert outcomes(document, "n") == [(1, "passed"), (2, "interrupted"), (2, "passed"), (3, "passed")]
+
+
+def test_a_sweep_that_goes_on_is_not_resumed_beside_itself(gpumem, counting):
+    refused = gpumem("sweep", "--resume", "cut", exits=5).stderr.decode()
+
+    assert refused == "gpumem-tui: the sweep cut is going on in another process\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "line", "code"),
+    [
+        (["--resume", "nothing"], "no sweep named nothing", 3),
+        (["--resume", "x", "--vary", "n=1"], "leave out --vary", 2),
+        (["--resume", "x", "--until-oom"], "leave out --until-oom", 2),
+        (["--resume", "x", "--grain", "2"], "leave out --grain", 2),
+        (["--resume", "x", "--", "true"], "leave out a command", 2),
+    ],
+)
+def test_a_sweep_is_resumed_as_it_was_started_or_not_at_all(gpumem, words, line, code):
+    refused = gpumem("sweep", *words, exits=code).stderr.decode()
+
+    assert line in refused
+    assert len(refused.splitlines()) == 1
+
+
+def test_a_search_goes_on_where_it_was_interrupted(gpumem, simcard_libraries, tmp_path):
+    script = tmp_path / "limited.py"
+    waits = "import time, pathlib\nhere = pathlib.Path('here')\n" + (
+        "while batch == 6 and not here.exists() and not pathlib.Path('at').touch(): time.sleep(0.1)"
+    )
+    script.write_text(SCRIPT.format(body=ONE_EACH, before=waits))
+    words = ["--simulate", "2GiB", "--sim-set", "context_bytes=500MiB", "--until-oom", "--name", "cut"]
+    made = gpumem.start("sweep", *words, "--vary", "batch=1,2", "--", sys.executable, script, "{batch}")
+    wait_until((tmp_path / "at").exists, 60)
+    made.send_signal(signal.SIGINT)
+    made.communicate(timeout=30)
+    (tmp_path / "here").touch()
+
+    document = resumed(gpumem)
+
+    assert outcomes(document) == [
+        *[(1, "passed"), (2, "passed"), (4, "passed"), (8, "out of memory"), (6, "interrupted")],
+        *[(6, "out of memory"), (5, "passed"), (12, "out of memory"), (7, "out of memory")],
+    ]
+    assert document["boundaries"][0]["sentence"] == "batch: 5 passed and 6 ran out of memory, in these runs"
+    assert document["simulated"] == "2GiB"
 
 
 def test_ctrl_c_in_a_terminal_reaches_the_attempt_once(gpumem, tmp_path):

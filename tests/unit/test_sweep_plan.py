@@ -139,6 +139,22 @@ def test_what_was_caught_or_interrupted_is_said_beside_the_boundary():
     assert "batch=4 was interrupted" in found.sentence
 
 
+def test_an_interrupted_attempt_speaks_for_its_value_until_it_was_made_again():
+    def at(value, outcome, case="a"):
+        step = Step("batch", str(value), (("case", case),), (("batch", str(value)), ("case", case)), True)
+        return Attempt(1, step, outcome, None, "run")
+
+    cut = [at(4, Outcome.PASSED), at(4, Outcome.INTERRUPTED, "b")]
+    again = [*cut, at(4, Outcome.OUT_OF_MEMORY, "b")]
+
+    assert sweep.outcomes(cut, "batch") == {4: Outcome.INTERRUPTED}
+    assert sweep.searched(cut, "batch") == ["4"]
+    assert sweep.is_done(cut, cut[0].step)
+    assert not sweep.is_done(cut, cut[1].step)
+    assert sweep.outcomes(again, "batch") == {4: Outcome.OUT_OF_MEMORY}
+    assert "interrupted" not in sweep.boundary(again, "batch").sentence
+
+
 def test_values_without_an_order_have_no_boundary():
     attempts = [tried("fp16", Outcome.PASSED, "dtype"), tried("fp32", Outcome.OUT_OF_MEMORY, "dtype")]
 
@@ -180,6 +196,7 @@ def test_the_fields_of_sweep_json_are_only_ever_added_to():
         *["name", "command", "variables", "cases", "simulated", "labels", "started_wall_ns", "attempts"],
         *["boundaries", "stopped", "gpumem_tui_sweep", "host", "version", "revision"],
     ]
+    assert fields(sweep.Sweep)[14:16] == ["options", "resumed"]
     assert fields(Step)[:6] == ["variable", "value", "case", "settings", "bisecting", "base"]
     assert fields(Attempt)[:10] == [
         *["order", "step", "outcome", "exit_code", "run", "duration_ns", "peaks", "device_used_bytes"],
