@@ -15,7 +15,7 @@ from gpumem_tui.analysis.rankstate import Series
 from gpumem_tui.analysis.state import DeviceState, RunState
 from gpumem_tui.views import curves, present
 from gpumem_tui.views.curves import Column
-from gpumem_tui.views.text import SWATCH, Line, Span, clean, fit, left, right, width
+from gpumem_tui.views.text import SWATCH, Line, Span, clean, fit, left, line_width, right, width
 
 LEVELS = (("allocated", "allocated"), ("reserved", "cached"), ("device used", "used"))
 """Curves whose changes are told: (name, role)."""
@@ -25,9 +25,13 @@ _SOURCED = 56
 """Cells from which on a term of the ledger has room for where it comes from."""
 
 
-def ledger_lines(device: DeviceState, state: RunState, cells: int) -> list[Line]:
-    """One line a term: figure, age where it is stale, where it comes from; then the total and remarks."""
+def ledger_lines(device: DeviceState, state: RunState, cells: int, *, held: bool = False) -> list[Line]:
+    """One line a term: figure, age where it is stale, where it comes from; then the total and remarks.
+
+    ``held``: at a cursor, so that what is fresh is of then and not of now, as it is once a run has ended.
+    """
     lines: list[Line] = []
+    fresh = "then" if held or state.facts.ended_ns is not None else "now"
     terms = present.device_terms(device, state)
     name = max(width(term.label) for term in terms)
     for term in terms:
@@ -39,7 +43,7 @@ def ledger_lines(device: DeviceState, state: RunState, cells: int) -> list[Line]
                     Span(SWATCH[term.key], "rule" if term.bytes == 0 else term.key),
                     Span(f" {left(term.label, name)}"),
                     Span(figure, "missing" if term.missing else "strong"),
-                    Span(f"  {left(_age(term), 10)}", "warning" if _is_stale(term) else "dim"),
+                    Span(f"  {left(_age(term, fresh), 10)}", "warning" if _is_stale(term) else "dim"),
                     Span(
                         f" {_whence(term)}" if cells >= _SOURCED or term.note else "",
                         "remark" if term.note else "dim",
@@ -63,11 +67,11 @@ def _is_stale(term: present.TermView) -> bool:
     return term.age_ns is not None and term.age_ns >= present.STALE_NS
 
 
-def _age(term: present.TermView) -> str:
+def _age(term: present.TermView, fresh: str) -> str:
     """Nothing ticks while readings are fresh."""
     if term.age_ns is None:
         return ""
-    return f"{present.coarse(term.age_ns)} ago" if _is_stale(term) else "now"
+    return f"{present.coarse(term.age_ns)} ago" if _is_stale(term) else fresh
 
 
 def _whence(term: present.TermView) -> str:
@@ -98,7 +102,8 @@ def change_lines(device: DeviceState, state: RunState, since_ns: int, now_ns: in
             ends = {units.format_gib(value[2]) for value in (*then, *now) if value is not None}
             if not {low, high} <= ends:  # then it went neither above nor below where it began and is
                 told = Span(f"  between {low} and {high}", "dim")
-                lines[-1] = fit((*_trimmed(lines[-1]), told), cells)
+                told_too = (*_trimmed(lines[-1]), told)
+                lines[-1] = fit(told_too, cells) if line_width(told_too) <= cells else lines[-1]
     for row in state.processes:
         if row.device != device.index or not row.growth_bytes:
             continue

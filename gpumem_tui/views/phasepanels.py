@@ -89,6 +89,21 @@ def phase_table(state: RunState, cells: int, order: str = phases.ORDERS[0]) -> T
     return Table([fit(_groups(kept, widths), cells), fit(heads, cells)], rows, ", ".join(dropped))
 
 
+_REMARK = 26
+"""Cells of a heading that its rule and how many rows are out of view may take."""
+
+
+def titled(title: str, dropped: str, cells: int) -> str:
+    """A heading of a table that says which of its columns have no room: their names, else how many."""
+    if not dropped:
+        return title
+    named = f"{title}; no room for {dropped}"
+    if width(named) + _REMARK <= cells:
+        return named
+    count = dropped.count(", ") + 1
+    return f"{title}; no room for {count} column{'s' if count > 1 else ''}"
+
+
 def whole_width(state: RunState) -> int:
     """Cells of the phase table, and of the ranks compared, with everything in them."""
     views, compared = phases.phase_views(state), phases.spread_views(state)

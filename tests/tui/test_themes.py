@@ -82,3 +82,13 @@ def test_the_terms_of_the_ledger_stay_apart_for_every_colour_blindness(name, kin
     distances = {pair: distance(colour(pair[0]), colour(pair[1]), kind) for pair in pairs}
 
     assert {pair: round(far) for pair, far in distances.items() if far < APART} == {}
+
+
+def test_what_a_chart_draws_side_by_side_has_a_colour_of_its_own_where_a_terminal_has_few():
+    colour = PALETTES["ansi"].colour
+    levels = [colour(role) for role in ("allocated", "swing", "cached", "used")]
+    phases = [colour(role) for role in ("steps", "forward", "backward", "update", "eval", "load")]
+
+    assert len({*levels}) == len(levels)
+    assert len({*phases}) == len(phases)
+    assert colour("allocated") not in phases  # which stand right below it

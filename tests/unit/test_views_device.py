@@ -52,6 +52,13 @@ def test_a_stale_term_says_how_old_it_is_and_a_fresh_one_does_not_tick():
     assert "40 s ago" in stale[0]
 
 
+@pytest.mark.parametrize(("state", "held"), [(scripted.picture(60), True), (scripted.ended(60), False)])
+def test_what_was_fresh_at_a_held_moment_or_at_the_end_is_not_of_now(state, held):
+    lines = devicepanels.ledger_lines(state.devices[0], state, 100, held=held)
+
+    assert all("  then  " in plain(line) for line in lines[:7])
+
+
 def test_changes_are_between_two_readings_of_one_counter():
     state = scripted.picture(60)
     (before, _), (after, reserved) = scripted.levels_at(20, 0), scripted.levels_at(60, 0)
@@ -62,6 +69,13 @@ def test_changes_are_between_two_readings_of_one_counter():
     assert f"{before / scripted.GIB:.2f} → {after / scripted.GIB:.2f}  between " in lines[0]
     assert f"→ {reserved / scripted.GIB:.2f}" in lines[1]
     assert lines[-1] == "   bob 9000: +512 MiB in the last minute"
+
+
+def test_between_what_a_level_moved_is_left_out_where_it_has_no_room():
+    wide, narrow = (changes(scripted.picture(60), 20, 60, cells)[0] for cells in (100, 52))
+
+    assert "between" in wide
+    assert narrow == wide.partition("  between")[0]
 
 
 def test_where_nothing_was_read_there_is_no_change():

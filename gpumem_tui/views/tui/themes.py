@@ -102,7 +102,7 @@ ANSI = {
     "phase": "cyan",
     "focus": "default bold",
     "allocated": "blue",
-    "swing": "blue",
+    "swing": "bright_blue",
     "cached": "bright_cyan",
     "outside": "yellow",
     "others": "magenta",
@@ -125,12 +125,12 @@ ANSI = {
     "prompt": "black on cyan bold",
     "key": "cyan bold",
     "ground": "black",
-    "steps": "blue",
+    "steps": "white",
     "forward": "cyan",
     "backward": "yellow",
     "update": "magenta",
     "eval": "green",
-    "load": "white",
+    "load": "bright_blue",
     "named": "bright_white",
 }
 MONO = {

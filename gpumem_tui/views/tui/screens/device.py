@@ -127,7 +127,7 @@ class Device(CardView, Container):
         if self._chart.display:
             self._chart.show_device(device, state, self._chart.size.width - room)
         ledger = self._ledger.size.width - room
-        self._ledger.show_rows(devicepanels.ledger_lines(device, state, ledger))
+        self._ledger.show_rows(devicepanels.ledger_lines(device, state, ledger, held=self.monitor.paused))
         self._changes.title = f"what changed{self._since(state)}"
         self._changes.show_rows(self._changed(device, here, self._changes.size.width))
         self._composition.show_rows(
@@ -138,7 +138,7 @@ class Device(CardView, Container):
         self._processes.show_drawn(partial(panels.process_lines, here, order=order))
         if self._phases.display:
             table = phasepanels.phase_table(here, self._phases.size.width)
-            self._phases.title = f"phases; no room for {table.dropped}" if table.dropped else "phases"
+            self._phases.title = phasepanels.titled("phases", table.dropped, self._phases.size.width)
             self._phases.show_drawn(lambda cells: phasepanels.phase_table(here, cells).rows, table.head)
 
     def _since(self, state: RunState) -> str:

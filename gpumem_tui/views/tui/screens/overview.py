@@ -15,8 +15,11 @@ from gpumem_tui.views.tui.screens.view import CardView
 from gpumem_tui.views.tui.widgets.chart import Chart
 from gpumem_tui.views.tui.widgets.panel import DeviceList, Panel
 
-_SIDE = 0.42
-"""Share of a wide terminal that ranks, processes and events get."""
+_SIDE = 0.45
+"""Share of a wide terminal that ranks, processes and events get …"""
+
+_DEVICES = 81
+"""… of what is beyond these cells: four terms in a row, and the chart with its key."""
 
 _ROOMY = {True: 14, False: 9}
 """Rows of chart, wide or not, that are left where cards may have a blank row each."""
@@ -61,7 +64,7 @@ class Overview(CardView, Container):
         if not cells or not height:
             return
         wide = cells >= WIDE
-        side = int(cells * _SIDE) if wide else cells
+        side = min(int(cells * _SIDE), cells - _DEVICES) if wide else cells
         left = cells - side if wide else cells
         counts = len(state.ranks) or 1, len(state.processes) or 1, len(state.events) or 1
         for airy in (True, False):

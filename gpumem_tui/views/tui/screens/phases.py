@@ -8,7 +8,6 @@ from textual.containers import Container, Vertical
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.views import phasepanels
 from gpumem_tui.views.phases import ORDERS
-from gpumem_tui.views.text import width
 from gpumem_tui.views.tui.screens.arrange import WIDE, arrange_phases
 from gpumem_tui.views.tui.screens.view import RowsView
 from gpumem_tui.views.tui.widgets.chart import Chart
@@ -16,10 +15,6 @@ from gpumem_tui.views.tui.widgets.lines import Terms
 from gpumem_tui.views.tui.widgets.panel import Panel
 
 TITLE = "phases"
-
-_REMARK = 26
-"""Cells of a heading that its rule and how many rows are out of view may take."""
-
 
 _SIDE = 44
 """Cells from which on there is something to read beside the table."""
@@ -108,11 +103,7 @@ class Phases(RowsView, Container):
         order = self.monitor.phase_order
         table = phasepanels.phase_table(state, cells, order)
         title = TITLE if order == ORDERS[0] else f"{TITLE} by {order}"
-        if table.dropped:
-            named = f"{title}; no room for {table.dropped}"
-            fits = width(named) + _REMARK <= cells
-            title = named if fits else f"{title}; no room for {table.dropped.count(', ') + 1} columns"
-        self._table.title = title
+        self._table.title = phasepanels.titled(title, table.dropped, cells)
         self._table.show_drawn(lambda room: phasepanels.phase_table(state, room, order).rows, table.head)
         for panel, draw in (
             (self._now, phasepanels.current_lines),
