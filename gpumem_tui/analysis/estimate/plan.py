@@ -105,7 +105,9 @@ def _groups(request: Request, shape: ConfigShape) -> list[Group]:
         return [Group("", read(model.declared_parameters, f"{model.tensors_path}: total_parameters"), bits)]
     if request.params is None:
         if bits is not None:
-            raise UsageError("--bits says nothing without --params or a safetensors file; give both")
+            raise UsageError(
+                "--bits says nothing without the number of parameters; give --params, or a safetensors file"
+            )
         return []
     count = given(request.params, "--params")
     if bits is None and shape.compute_bits is not None:
