@@ -27,9 +27,10 @@ _SHOWN = 10
 
 _EPILOG = """\
 Reads messages of PyTorch 1.x to 2.x for CUDA, HIP, XPU, NPU and MPS, of cuBLAS, cuDNN,
-NCCL, Slurm, Kubernetes, the kernel and DataLoader workers, with whatever launchers,
-terminals and CI put around them. A line that only says that the driver was asked
-twice (pressure) is no failure.
+NCCL, Slurm, Kubernetes, the kernel and DataLoader workers, of JAX, TensorFlow, ONNX
+Runtime, TensorRT, PaddlePaddle, CuPy and llama.cpp, and of vLLM, SGLang and TGI that
+refuse to start, with whatever launchers, terminals and CI put around them. A line that
+only says that the driver was asked twice (pressure) is no failure.
 
 A run (its directory, or its name where there is no file of that name) gives the
 failures of that recording, from exact figures. A pickle of
@@ -254,13 +255,18 @@ def _figures(failure: "OomFailure") -> "Iterable[tuple[str, Figure | None]]":
     yield "  in private pools", failure.private_pools
     yield "reserved, unallocated", failure.idle
     yield "reserved in total", failure.reserved
+    yield "left for its cache", failure.room
     yield "other allocations", failure.other_allocations
     yield "this process holds", failure.own
 
 
 def _figure(figure: "Figure") -> str:
+    from gpumem_tui.units import format_bytes
+
     if figure.bytes is None:
         return f"— {figure.reason} (printed {figure.printed})"
+    if not figure.printed[-1].isalpha():  # a number whose unit stands elsewhere, or nowhere
+        return f"{figure.printed} ({format_bytes(figure.bytes)})"
     if figure.low_bytes == figure.high_bytes and not figure.printed.endswith("bytes"):
         return f"{figure.printed} ({figure.bytes:,} bytes)"
     return figure.printed

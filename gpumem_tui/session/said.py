@@ -36,7 +36,8 @@ def said_by(line: records.UncaughtException) -> Situation:
     of_host = line.error == "MemoryError" and not _OF_DEVICE.search(line.text)
     kind = _KINDS.get(line.kind, Kind.HOST_ALLOCATION if of_host else Kind.EXCEPTION)
     if kind is Kind.OUTSIDE:  # a library may name the host's error beside its own
-        told = [facts for facts in told if facts.kind is kind]
+        of_device = (facts for facts in told if facts.kind in (kind, Kind.FOREIGN))
+        told = [msgspec.structs.replace(facts, kind=kind) for facts in of_device]
     if told and told[0].kind is Kind.HOST_KILL and not told[0].certain:  # a process of its own, not it
         return Situation(kind=Kind.EXCEPTION, error=_error_of(line), lost=Lost())
     if told:

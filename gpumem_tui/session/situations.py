@@ -62,6 +62,10 @@ def situation_of(scene: Scene, reading: DriverReading, book: Ledger) -> Situatio
         lost=said.lost if said is not None else None,
         first_rank=said.first_rank if said is not None else None,
         first_seconds=said.first_seconds if said is not None else None,
+        room=said.room if said is not None else None,
+        setting=said.setting if said is not None else None,
+        longest=said.longest if said is not None else None,
+        fits=said.fits if said is not None else None,
         recorded=True,
         backend={"cuda": "CUDA", "hip": "HIP"}.get(scene.model.torch.backend or "")
         if scene.model.torch

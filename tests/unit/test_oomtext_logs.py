@@ -10,7 +10,8 @@ import textwrap
 
 import pytest
 
-from gpumem_tui.analysis.oomtext import Family, Scanner
+from gpumem_tui.analysis.findings import Verdict, diagnose
+from gpumem_tui.analysis.oomtext import Family, Scanner, situation
 from gpumem_tui.analysis.oomtext.scanner import WINDOW_LINES
 
 OOM = (
@@ -280,7 +281,126 @@ def test_start_up_figures_of_vllm_are_read_for_planning():
     ]
 
 
+BFC = """\
+2024-05-14 23:55:51.585: W external/local_tsl/tsl/framework/bfc_allocator.cc:487] Allocator (GPU_0_bfc) ran out of memory trying to allocate 456.29MiB (rounded to 478458112)requested by op conv
+If the cause is memory fragmentation maybe the environment variable 'TF_GPU_ALLOCATOR=cuda_malloc_async' will improve the situation.
+Current allocation summary follows.
+{chunks}2024-05-14 23:55:51.600: I external/local_tsl/tsl/framework/bfc_allocator.cc:1103] Sum Total of in-use chunks: 9.06GiB
+2024-05-14 23:55:51.600: I external/local_tsl/tsl/framework/bfc_allocator.cc:1105] total_region_allocated_bytes_: {held} memory_limit_: 10619240448 available bytes: 0 curr_region_allocation_bytes_: 21238480896
+2024-05-14 23:55:51.601: I external/local_tsl/tsl/framework/bfc_allocator.cc:1112] Stats:
+Limit:                     10619240448
+InUse:                      {live}
+MaxInUse:                   9731837952
+NumAllocs:                      119350
+MaxAllocSize:               1212416000
+
+2024-05-14 23:55:51.601: W external/local_tsl/tsl/framework/bfc_allocator.cc:499] ****************____
+2024-05-14 23:55:51.602: W tensorflow/core/framework/op_kernel.cc:1827] OP_REQUIRES failed at conv_ops.cc:698 : RESOURCE_EXHAUSTED: OOM when allocating tensor with shape[64,64,171,171] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc
+Traceback (most recent call last):
+  File "train.py", line 9, in <module>
+    model.fit(x, y)
+tensorflow.python.framework.errors_impl.ResourceExhaustedError: OOM when allocating tensor with shape[64,64,171,171] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Conv2D]
+"""
+CHUNK = "2024-05-14 23:55:51.590: I external/local_tsl/tsl/framework/bfc_allocator.cc:1083] InUse at 703b12d00 of size 256 next 274\n"
+
+
+@pytest.mark.parametrize("chunks", [0, 5, 3000])
+def test_a_dump_of_tensorflow_s_allocator_is_one_failure_with_the_figures_of_its_pool(chunks):
+    text = BFC.format(chunks=CHUNK * chunks, held=10619240448, live=9731837952)
+    (failure,) = read(text).failures
+
+    assert (failure.family, failure.device, failure.line) == (Family.XLA, 0, 1)
+    assert [f.bytes for f in (failure.requested, failure.allowed, failure.allocated, failure.reserved)] == [
+        478458112,
+        10619240448,
+        9731837952,
+        10619240448,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("held", "live", "verdict"),
+    [
+        (10619240448, 10431837952, Verdict.CAPACITY),
+        (10619240448, 9731837952, Verdict.FRAGMENTATION),
+        (9831837952, 9731837952, Verdict.UNKNOWN),  # the driver gave no more
+    ],
+)
+def test_what_was_in_the_way_follows_from_the_figures_of_the_pool(held, live, verdict):
+    (failure,) = read(BFC.format(chunks="", held=held, live=live)).failures
+
+    assert diagnose(situation(failure))[0].verdict is verdict
+
+
+def test_a_pool_s_figures_without_a_failure_are_none():
+    assert read("Stats:\nLimit: 10619240448\nInUse: 256\nMaxInUse: 512\nNumAllocs: 2\n").failures == ()
+
+
+def test_what_a_program_of_xla_takes_is_read_for_planning():
+    reading = read(
+        """\
+jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232 bytes.
+BufferAssignment OOM Debugging.
+BufferAssignment stats:
+             parameter allocation:  372.76MiB
+              constant allocation:    48.5KiB
+        maybe_live_out allocation:    9.64GiB
+     preallocated temp allocation:    4.44GiB
+                 total allocation:   14.44GiB
+              total fragmentation:  680.30MiB (4.60%)
+"""
+    )
+
+    assert [failure.family for failure in reading.failures] == [Family.XLA]
+    assert [(p.what, p.printed) for p in reading.planning] == [
+        ("XLA's program, parameters", "372.76MiB"),
+        ("XLA's program, temporary", "4.44GiB"),
+        ("XLA's program", "14.44GiB"),
+    ]
+
+
+def test_a_number_that_ends_its_message_does_not_go_on_in_the_next_line():
+    ended = "Failed to allocate memory for requested buffer of size 643840"
+    (failure,) = read(f"{ended}\n50 of 100 done\n").failures
+    (wrapped,) = read(f"{ended[:-3]}\n{ended[-3:]}\nbye\n").failures
+
+    assert (failure.requested.bytes, wrapped.requested.bytes) == (643840, 643840)
+
+
+def test_a_size_that_no_card_has_is_a_wrong_size():
+    (failure,) = read("Failed to allocate memory for requested buffer of size 4585490524328388608\n").failures
+
+    assert diagnose(situation(failure))[0].verdict is Verdict.IMPOSSIBLE_SIZE
+
+
+def test_a_server_that_refuses_to_start_is_given_what_fits():
+    share = "Free memory on device (19.77/22.05 GiB) on startup is less than desired GPU memory utilization (0.9, 19.84 GiB)"
+    cache = (
+        "To serve at least one request with the model's max seq len (100000), (4.26 GiB KV cache is needed, which is larger"
+        " than the available KV cache memory (4.25 GiB). Based on the available memory, the estimated maximum model length is"
+        " 99744."
+    )
+    trials = [diagnose(situation(read(text).failures[0]))[0].trial for text in (share, cache)]
+
+    assert "gpu_memory_utilization 0.89" in trials[0]
+    assert "max_model_len 99744" in trials[1]
+
+
+def test_a_tactic_that_a_builder_skips_is_no_certain_failure():
+    text = "Skipping tactic 3 due to insufficient memory on requested size of 4294967296 detected for tactic 0x4."
+    (failure,) = read(f"[TRT] [W] {text}\n").failures
+
+    assert not failure.certain
+    assert "by itself that ends nothing" in diagnose(situation(failure))[0].headline
+
+
 NO_FAILURE = [
+    "W bfc_allocator.cc:243] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.25GiB with freed_by_count=0. The"
+    " caller indicates that this is not a failure, but may mean that there could be performance gains if more memory were"
+    " available.\n",
+    "[I:onnxruntime:log, bfc_arena.cc:306 AllocateRawInternal] Extending BFCArena for Cuda. bin_num:9 (requested)"
+    " num_bytes: 160000 (actual) rounded_bytes:160000\n",
+    "triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 147456, Hardware limit: 101376.\n",
     "",
     "\n",
     "epoch 3 loss 0.2 peak memory 12.31 GiB, allocated 9.00 GiB, reserved 11.2 GiB\n",

@@ -255,10 +255,184 @@ MESSAGES = {
         Family.LIBRARY,
         {"call": "CUBLAS_STATUS_ALLOC_FAILED in cublasCreate"},
     ),
+    "Triton": ("RuntimeError: Triton Error [CUDA]: out of memory", Family.DRIVER, {"backend": "CUDA"}),
     "CuPy": (
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 9,663,676,416 bytes (allocated so far: 512 bytes).",
-        Family.LIBRARY,
-        {"call": "CuPy", "requested": "9,663,676,416 bytes"},
+        Family.CUPY,
+        {"call": "CuPy", "requested": "9,663,676,416 bytes", "allocated": "512 bytes"},
+    ),
+    "CuPy with a limit": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so far: 536,870,912"
+        " bytes, limit set to: 1,073,741,824 bytes).",
+        Family.CUPY,
+        {
+            "call": "CuPy",
+            "requested": "805,306,368 bytes",
+            "allocated": "536,870,912 bytes",
+            "allowed": "1,073,741,824 bytes",
+        },
+    ),
+    "CuPy before 7": (
+        "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 1073741824 bytes (total 12373894656 bytes)",
+        Family.CUPY,
+        {"call": "CuPy", "requested": "1073741824 bytes", "allocated": "12373894656 bytes"},
+    ),
+    "XLA": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4770354232"
+        " bytes.",
+        Family.XLA,
+        {"call": "JAX or TensorFlow", "requested": "4770354232 bytes"},
+    ),
+    "XLA, rounded": (
+        "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 14.50GiB.",
+        Family.XLA,
+        {"call": "JAX or TensorFlow", "requested": "14.50 GiB"},
+    ),
+    "XLA's request": (
+        "RuntimeError: Resource exhausted: Failed to allocate request for 87.48GiB (93935126000B) on device ordinal 3",
+        Family.XLA,
+        {"call": "JAX or TensorFlow", "requested": "87.48 GiB", "device": 3},
+    ),
+    "TensorFlow's allocator": (
+        "2024-05-14 23:55:51.585000: W external/local_tsl/tsl/framework/bfc_allocator.cc:487] Allocator (GPU_1_bfc) ran"
+        " out of memory trying to allocate 5.96GiB (rounded to 6402703616)requested by op ",
+        Family.XLA,
+        {"call": "JAX or TensorFlow", "requested": "5.96 GiB", "device": 1},
+    ),
+    "TensorFlow": (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[3,3,512,1024] and type float on"
+        " /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:Mul]",
+        Family.XLA,
+        {"call": "TensorFlow", "requested": "shape[3,3,512,1024] and type float", "device": 0},
+    ),
+    "TensorFlow 1 without a type": (
+        "ResourceExhaustedError (see above for traceback): OOM when allocating tensor with shape[1,5095,3729,3]",
+        Family.XLA,
+        {"call": "TensorFlow"},
+    ),
+    "TensorFlow without a figure": (
+        "ResourceExhaustedError: failed to allocate memory [Op:AddV2]",
+        Family.XLA,
+        {"call": "TensorFlow"},
+    ),
+    "TensorFlow in host memory": (
+        "ResourceExhaustedError: OOM when allocating tensor with shape[40000,40000] and type double on"
+        " /job:localhost/replica:0/task:0/device:CPU:0 by allocator cpu [Op:Fill]",
+        Family.HOST_ALLOCATION,
+        {"requested": "shape[40000,40000] and type double"},
+    ),
+    "XLA over cudaMallocAsync": (
+        "E1103 18:23:55.103160 3413767 gpu_cudamallocasync_allocator.cc:361] gpu_async_1 cuMemAllocAsync failed to"
+        " allocate 1225195446464 bytes: RESOURCE_EXHAUSTED: : CUDA_ERROR_OUT_OF_MEMORY: out of memory\n"
+        " Reported by CUDA: Free memory/Total memory: 22635544576/85095874560",
+        Family.XLA,
+        {
+            "call": "JAX or TensorFlow",
+            "requested": "1225195446464 bytes",
+            "free": "22635544576",
+            "total": "85095874560",
+        },
+    ),
+    "TensorFlow's pool, perhaps": (
+        "E tensorflow/stream_executor/cuda/cuda_driver.cc:828] failed to allocate 17.79G (19104890880 bytes) from"
+        " device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        Family.XLA,
+        {
+            "call": "the pool that TensorFlow or JAX makes at its start",
+            "requested": "19104890880 bytes",
+            "certain": False,
+        },
+    ),
+    "ONNX Runtime": (
+        "onnxruntime.capi.onnxruntime_pybind11_state.RuntimeException: [ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION :"
+        " Non-zero status code returned while running Conv node. Name:'/fc1/Conv' Status Message:"
+        " /onnxruntime_src/onnxruntime/core/framework/bfc_arena.cc:376 void*"
+        " onnxruntime::BFCArena::AllocateRawInternal(size_t, bool, onnxruntime::Stream*, bool,"
+        " onnxruntime::WaitNotificationFn) Failed to allocate memory for requested buffer of size 2830172160",
+        Family.ONNX,
+        {"call": "ONNX Runtime", "requested": "2830172160"},
+    ),
+    "ONNX Runtime's CUDA": (
+        "onnxruntime::CudaCall CUDA failure 2: out of memory ; GPU=1 ; hostname=n4 ; expr=cudaMalloc((void**)&p, size);",
+        Family.ONNX,
+        {"call": "ONNX Runtime", "device": 1},
+    ),
+    "TensorRT": (
+        "[TRT] [E] 2: [virtualMemoryBuffer.cpp::nvinfer1::StdVirtualMemoryBufferImpl::resizePhysical::145] Error Code 2:"
+        " OutOfMemory (no further information)",
+        Family.TENSORRT,
+        {"call": "TensorRT"},
+    ),
+    "TensorRT 10": (
+        "[executionContext.cpp::initializeExecutionContext::625] Error Code 2: OutOfMemory (Requested size was"
+        " 20132809216 bytes.)",
+        Family.TENSORRT,
+        {"call": "TensorRT", "requested": "20132809216 bytes"},
+    ),
+    "TensorRT's request": (
+        "[TRT] [W] Requested amount of GPU memory (4294967296 bytes) could not be allocated. There may not be enough"
+        " free memory for allocation to succeed.",
+        Family.TENSORRT,
+        {"call": "TensorRT", "requested": "4294967296 bytes"},
+    ),
+    "TensorRT's builder, perhaps": (
+        "[TRT] [W] Skipping tactic 3 due to insufficient memory on requested size of 4294967296 detected for tactic"
+        " 0x0000000000000004.",
+        Family.TENSORRT,
+        {"call": "a tactic that TensorRT's builder skipped", "requested": "4294967296", "certain": False},
+    ),
+    "PaddlePaddle": (
+        "Out of memory error on GPU 2. Cannot allocate 3.621826GB memory on GPU 2,"
+        " 21.184814GB memory has been allocated and available memory is only 2.814575GB.",
+        Family.PADDLE,
+        {
+            "call": "PaddlePaddle",
+            "device": 2,
+            "requested": "3.621826 GB",
+            "allocated": "21.184814 GB",
+            "free": "2.814575 GB",
+        },
+    ),
+    "llama.cpp": (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 9866.00 MiB on device 1: cudaMalloc failed: out of memory",
+        Family.GGML,
+        {"call": "llama.cpp", "device": 1, "requested": "9866.00 MiB"},
+    ),
+    "vLLM's share": (
+        "ValueError: Free memory on device cuda:1 (19.77/22.05 GiB) on startup is less than desired GPU memory"
+        " utilization (0.9, 19.84 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes.",
+        Family.SERVER,
+        {"call": "vLLM", "device": 1, "free": "19.77", "total": "22.05", "requested": "19.84"},
+    ),
+    "vLLM's cache": (
+        "ValueError: To serve at least one request with the models's max seq len (262144), (24.0 GiB KV cache is needed,"
+        " which is larger than the available KV cache memory (3.18 GiB). Based on the available memory, the estimated"
+        " maximum model length is 34736. Try increasing `gpu_memory_utilization`",
+        Family.SERVER,
+        {"call": "vLLM", "requested": "24.0", "room": "3.18"},
+    ),
+    "vLLM 0": (
+        "ValueError: The model's max seq len (4096) is larger than the maximum number of tokens that can be stored in KV"
+        " cache (3664). Try increasing `gpu_memory_utilization`",
+        Family.SERVER,
+        {"call": "vLLM"},
+    ),
+    "vLLM without a cache": (
+        "ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing"
+        " the engine.",
+        Family.SERVER,
+        {"call": "vLLM"},
+    ),
+    "SGLang": (
+        "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value:"
+        " mem_fraction_static=0.84",
+        Family.SERVER,
+        {"call": "SGLang"},
+    ),
+    "TGI": (
+        "RuntimeError: Not enough memory to handle 4096 prefill tokens. You need to decrease `--max-batch-prefill-tokens`",
+        Family.SERVER,
+        {"call": "TGI"},
     ),
     "cuDNN, perhaps": (
         "RuntimeError: cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
@@ -337,7 +511,7 @@ RMM = (
 PLAIN = ("backend", "device", "hint", "call", "pid")
 SIZES = (
     *("requested", "total", "free", "allocated", "idle", "reserved", "private_pools", "allowed", "own"),
-    "other_allocations",
+    *("other_allocations", "room"),
 )
 
 
@@ -472,7 +646,10 @@ def test_a_hard_wrap_at_any_width_changes_no_figure(name):
     text, family, fields = MESSAGES[name]
 
     for cells in range(30, 180):
-        (failure,) = read(wrapped_at(cells)(text)).failures
+        wrapped = wrapped_at(cells)(text)
+        if name == "llama.cpp" and re.search(r"\n ?1: cudaMalloc", wrapped):
+            continue  # reads as a label of srun's
+        (failure,) = read(wrapped).failures
 
         assert (failure.family, fields_of(failure)) == (family, fields), cells
 

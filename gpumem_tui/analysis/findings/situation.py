@@ -15,6 +15,10 @@ class Kind(str, Enum):
     IMPOSSIBLE = "impossible size"
     MPS = "MPS"
     OUTSIDE = "outside the allocator"
+    FOREIGN = "another framework"
+    """Its own allocator, beside PyTorch's or without it."""
+    REFUSED = "server start"
+    """A server that counts for itself what fits, and refuses to start."""
     NVML_ASSERT = "assertion in place of the message"
     HOST_KILL = "host kill"
     HOST_ALLOCATION = "host allocation"
@@ -157,6 +161,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     frame: str | None = None
     """The frame that told the phase."""
     first_optimizer_step: bool = False
+    device_named: bool = False
+    """Whether a text says of which device it speaks."""
     requested: Amount | None = None
     total: Amount | None = None
     free: Amount | None = None
@@ -175,6 +181,14 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     neighbours: tuple[Neighbour, ...] = ()
     """Listed processes that are not known to be this one."""
     other_allocations: Amount | None = None
+    room: Amount | None = None
+    """What a server counts as left for its cache."""
+    setting: str | None = None
+    """A server's own share of the card, as it prints it."""
+    longest: int | None = None
+    """Tokens of the longest sequence that a server was asked to take."""
+    fits: int | None = None
+    """Tokens of the longest that it says would fit."""
     hint: str | None = None
     """The setting that the message proposes."""
     expandable_segments: bool | None = None

@@ -8,8 +8,6 @@ A clause that is not there leaves its field None; a torn figure matches no claus
 import re
 from typing import NamedTuple
 
-import msgspec
-
 from gpumem_tui.analysis.oomtext.facts import Family, Holder
 from gpumem_tui.analysis.oomtext.figures import NO_LIMIT, SIZE, Figure
 
@@ -179,12 +177,10 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
     (Family.NVML_ASSERT, True, re.compile(r"NVML_SUCCESS==rINTERNALASSERTFAILED")),
     (Family.DRIVER, True, re.compile(
         r"(?P<backend>CUDA|HIP)(?:driver|runtime)?error:outofmemory"
+        r"|TritonError\[(?P<triton>CUDA|HIP)\]:outofmemory"
         r"|(?P<name>CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory)"
         r"|(?:allocating(?P<size>" + SIZE + r")ondevice(?P<device>\d{1,4}):)?"
         r"cu(?:da|Mem)(?:Malloc|Alloc)\w{0,16}failed:outofmemory")),
-    (Family.LIBRARY, True, re.compile(
-        r"(?P<call>Outofmemoryallocating)(?P<grouped>\d{1,3}(?:,\d{3}){0,5})bytes"
-        r"\(allocatedsofar:[\d,]{1,26}bytes\)")),
     (Family.LIBRARY, True, re.compile(r"(?P<call>(?:(?:CU|HIP)BLAS|CUDNN)_STATUS_ALLOC_FAILED)")),
     (Family.LIBRARY, False, re.compile(
         r"(?P<call>(?:(?:CU|HIP)BLAS|CUDNN)_STATUS_NOT_INITIALIZED"
@@ -209,7 +205,6 @@ _OUTSIDE: tuple[tuple[Family, bool, re.Pattern[str]], ...] = (
         r"|tasks?(?:havebeen|been)OOMKilled|task\d{1,6}:OutOfMemory|OOMKilled")),
 )  # fmt: skip
 _CALLS = {
-    "Outofmemoryallocating": "CuPy",
     "UnabletofindavalidcuDNNalgorithmtorunconvolution": "cuDNN found no algorithm",
     "GETwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
     "FINDwasunabletofindanenginetoexecutethiscomputation": "cuDNN found no engine",
@@ -225,15 +220,12 @@ def outside_messages(text: str) -> list[Match]:
             groups = {name: value for name, value in match.groupdict().items() if value is not None}
             fields: Fields = {}
             end = match.end()
-            if "backend" in groups:
-                fields["backend"] = groups["backend"]
+            if "backend" in groups or "triton" in groups:
+                fields["backend"] = groups.get("backend") or groups["triton"]
             if pid := groups.get("pid"):
                 fields["pid"] = int(pid)
             if "bytes" in groups:
                 fields["requested"] = Figure.exact(int(groups["bytes"]))
-            if "grouped" in groups:
-                figure = Figure.exact(int(groups["grouped"].replace(",", "")))
-                fields["requested"] = msgspec.structs.replace(figure, printed=f"{groups['grouped']} bytes")
             if "device" in groups:
                 fields["device"] = int(groups["device"])
             if "size" in groups:

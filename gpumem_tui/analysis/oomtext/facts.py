@@ -28,6 +28,15 @@ class Family(str, Enum):
     LIBRARY = "library"
     """cuBLAS or cuDNN could not get memory for themselves, or could not start."""
     NCCL = "NCCL"
+    XLA = "JAX or TensorFlow"
+    """Both stand on the same allocators, and print the same words."""
+    ONNX = "ONNX Runtime"
+    TENSORRT = "TensorRT"
+    PADDLE = "PaddlePaddle"
+    GGML = "llama.cpp"
+    CUPY = "CuPy"
+    SERVER = "server start"
+    """A server that counts for itself what fits, and refuses to start."""
     NVML_ASSERT = "NVML assertion"
     """An internal assertion that stands where the message would have stood."""
     HOST_KILL = "host kill"
@@ -40,6 +49,10 @@ class Family(str, Enum):
 
 ALLOCATORS = frozenset({Family.ALLOCATOR, Family.ASYNC, Family.REJECTED, Family.EXABYTE, Family.MPS})
 """PyTorch's own messages, with figures."""
+FRAMEWORKS = frozenset(
+    {Family.XLA, Family.ONNX, Family.TENSORRT, Family.PADDLE, Family.GGML, Family.CUPY, Family.SERVER}
+)
+"""Not PyTorch's allocator, and not the driver's words alone."""
 HOST = frozenset({Family.HOST_KILL, Family.HOST_ALLOCATION, Family.SHARED_MEMORY})
 
 
@@ -92,6 +105,14 @@ class OomFailure(msgspec.Struct, frozen=True, kw_only=True):
     """MPS only: memory of the device outside PyTorch's allocator."""
     holders: tuple[Holder, ...] = ()
     """Listed processes in the message's order, without "this process"."""
+    room: Figure | None = None
+    """What a server counts as left for its cache."""
+    setting: str | None = None
+    """A server's own share of the card, as it prints it: "gpu_memory_utilization 0.9"."""
+    longest: int | None = None
+    """Tokens of the longest sequence that a server was asked to take."""
+    fits: int | None = None
+    """Tokens of the longest that it says would fit."""
     hint: str | None = None
     """The setting that the message proposes, always or by its version."""
     call: str | None = None

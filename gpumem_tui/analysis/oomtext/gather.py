@@ -12,6 +12,7 @@ import msgspec
 from gpumem_tui.analysis.oomtext import ends
 from gpumem_tui.analysis.oomtext.facts import (
     ALLOCATORS,
+    FRAMEWORKS,
     HOST,
     Aftermath,
     Family,
@@ -22,7 +23,7 @@ from gpumem_tui.analysis.oomtext.facts import (
     RootCause,
 )
 from gpumem_tui.analysis.oomtext.figures import Figure
-from gpumem_tui.analysis.oomtext.window import Found, PressureLine
+from gpumem_tui.analysis.oomtext.window import Found, PoolLine, PressureLine
 
 FAILURES_KEPT = 1000
 _LINES_KEPT = 20
@@ -30,10 +31,26 @@ _LOOK_BACK = 64
 """A repeat is looked for among so many failures before it."""
 _NEAR_LINES = 60
 """Mentions without figures that are so close are of one failure."""
+_DUMP_LINES = 20_000
+"""Other frameworks print every block they hold between a failure's first and last mention."""
+_SAME_MESSAGE_LINES = 3
 _PRESSURE_LINES = 200
 """A failed driver allocation belongs to a message of the same size so many lines later."""
 
-FIGURES = ("requested", "total", "free", "allocated", "idle", "reserved", "private_pools", "allowed", "own")
+FIGURES = (
+    *(
+        "requested",
+        "total",
+        "free",
+        "allocated",
+        "idle",
+        "reserved",
+        "private_pools",
+        "allowed",
+        "own",
+        "room",
+    ),
+)
 _IDENTITY = (*FIGURES, "other_allocations", "device")
 _WHO = ("rank", "local_rank", "worker", "pid")
 _DIGITS = re.compile(r"\d+")
@@ -62,6 +79,8 @@ class Gathering:
                 continue
             if isinstance(item, OomFailure):
                 self._failure(item)
+            elif isinstance(item, PoolLine):
+                self._pool(item.failure)
             elif isinstance(item, PressureLine):
                 self._unclaimed.append(item)
                 if len(self._unclaimed) > _LOOK_BACK:
@@ -91,6 +110,17 @@ class Gathering:
             return
         self._failures.append(failure)
         self._last.append(failure.line)
+
+    def _pool(self, told: OomFailure) -> None:
+        """Figures of a pool belong to the last failure of that allocator; without one they are none."""
+        for index in range(len(self._failures) - 1, -1, -1):
+            known = self._failures[index]
+            near = told.line - self._last[index] <= _DUMP_LINES
+            if near and known.family is told.family and _same_voice(known, told):
+                figures = ("allowed", "allocated", "reserved")
+                filled = {name: getattr(told, name) for name in figures if getattr(known, name) is None}
+                self._failures[index] = msgspec.structs.replace(known, **filled)
+                return
 
     def _claim(self, failure: OomFailure) -> OomFailure:
         """Lines of failed driver allocations that this message is about give its exact request."""
@@ -164,9 +194,18 @@ def _join(known: OomFailure, new: OomFailure, last_line: int) -> OomFailure | No
         one = known.family is new.family or Family.HOST_KILL in (known.family, new.family)
         if not (one and near) or (None not in (known.pid, new.pid) and known.pid != new.pid):
             return None
+    elif known.family in FRAMEWORKS and new.family is Family.DRIVER:
+        near_enough = new.line - last_line <= _SAME_MESSAGE_LINES and _alike(known.requested, new.requested)
+        return known if near_enough else None  # the driver's words, within or after the framework's own
+    elif known.family is Family.DRIVER and new.family in FRAMEWORKS:
+        near_enough = new.line - last_line <= _SAME_MESSAGE_LINES and _alike(known.requested, new.requested)
+        return msgspec.structs.replace(new, line=known.line) if near_enough else None
     elif known.family is not new.family:
         # an allocator's message that NCCL or the driver repeats in other words keeps its own family
         return None
+    elif known.family in FRAMEWORKS:
+        if new.line - last_line > _DUMP_LINES or not _alike(known.requested, new.requested):
+            return None
     elif known.family in ALLOCATORS:
         if not _repeats(known, new) and not _repeats(new, known):
             return None
@@ -212,6 +251,14 @@ def _repeats(full: OomFailure, part: OomFailure) -> bool:
     if part.holders and part.holders != full.holders[: len(part.holders)]:
         return False
     return said > 0 or abs(part.line - full.line) <= _NEAR_LINES
+
+
+def _alike(one: Figure | None, other: Figure | None) -> bool:
+    """Whether two requests may be the same: an allocator rounds up, and rounds for people."""
+    if one is None or other is None or None in (one.bytes, other.bytes):
+        return True
+    low, high = sorted((one, other), key=lambda figure: figure.low_bytes or 0)
+    return (high.low_bytes or 0) - (high.low_bytes or 0) // 256 - 256 <= (low.high_bytes or 0)
 
 
 def _printed(value: Figure | int | None) -> object:

@@ -3,6 +3,7 @@
 from gpumem_tui.analysis.findings import Amount, Kind, Neighbour, Situation
 from gpumem_tui.analysis.oomtext.facts import Family, OomFailure, Pressure
 from gpumem_tui.analysis.oomtext.figures import Figure
+from gpumem_tui.units import MIB
 
 _KINDS = {
     Family.ALLOCATOR: Kind.ALLOCATOR,
@@ -13,6 +14,13 @@ _KINDS = {
     Family.DRIVER: Kind.OUTSIDE,
     Family.LIBRARY: Kind.OUTSIDE,
     Family.NCCL: Kind.OUTSIDE,
+    Family.XLA: Kind.FOREIGN,
+    Family.ONNX: Kind.FOREIGN,
+    Family.TENSORRT: Kind.FOREIGN,
+    Family.PADDLE: Kind.FOREIGN,
+    Family.GGML: Kind.FOREIGN,
+    Family.CUPY: Kind.FOREIGN,
+    Family.SERVER: Kind.REFUSED,
     Family.NVML_ASSERT: Kind.NVML_ASSERT,
     Family.HOST_KILL: Kind.HOST_KILL,
     Family.HOST_ALLOCATION: Kind.HOST_ALLOCATION,
@@ -30,6 +38,7 @@ def situation(failure: OomFailure) -> Situation:
         phase=failure.phase,
         frame=failure.frame,
         first_optimizer_step=failure.first_optimizer_step,
+        device_named=failure.device is not None,
         requested=_amount(failure.requested),
         total=_amount(failure.total),
         free=_amount(failure.free),
@@ -43,6 +52,10 @@ def situation(failure: OomFailure) -> Situation:
         neighbours=tuple(Neighbour(h.pid, _amount(h.used)) for h in failure.holders),
         other_allocations=_amount(failure.other_allocations),
         hint=failure.hint,
+        room=_amount(failure.room),
+        setting=failure.setting,
+        longest=failure.longest,
+        fits=failure.fits,
     )
 
 
@@ -60,4 +73,14 @@ def pressure_situation(pressure: Pressure) -> Situation:
 def _amount(figure: Figure | None) -> Amount | None:
     if figure is None or figure.low_bytes is None or figure.high_bytes is None:
         return None
-    return Amount(figure.low_bytes, figure.high_bytes, "message", figure.printed)
+    return Amount(figure.low_bytes, figure.high_bytes, "message", _spoken(figure))
+
+
+def _spoken(figure: Figure) -> str | None:
+    """As printed, with its unit; None where that is a long number of bytes or no number."""
+    exact = figure.low_bytes == figure.high_bytes
+    if figure.printed.replace(".", "", 1).isdigit():
+        return None if exact else f"{figure.printed} GiB"
+    if not figure.printed[:1].isdigit() or (exact and (figure.low_bytes or 0) >= MIB):
+        return None
+    return figure.printed

@@ -6,12 +6,12 @@ wraps are read each on its own, and says on which line everything found begins.
 
 import bisect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from gpumem_tui.analysis.oomtext import clauses, ends, frames
+from gpumem_tui.analysis.oomtext import clauses, ends, frames, frameworks
 from gpumem_tui.analysis.oomtext.clean import NOBODY, Segment, Source, is_box, readable, squeeze
 from gpumem_tui.analysis.oomtext.facts import (
     ALLOCATORS,
@@ -39,7 +39,14 @@ class PressureLine(NamedTuple):
     total_bytes: int
 
 
-Item = OomFailure | PressureLine | Aftermath | RootCause | ends.Kill | Planning
+class PoolLine(NamedTuple):
+    """What an allocator tells of its pool, apart from the message of its failure."""
+
+    failure: OomFailure
+    """Of its family, with the pool's figures and nothing else."""
+
+
+Item = OomFailure | PoolLine | PressureLine | Aftermath | RootCause | ends.Kill | Planning
 
 
 class Found(NamedTuple):
@@ -77,6 +84,16 @@ class _Voice:
         """The segment in which an offset lies, and the offset within it."""
         index = bisect.bisect_right(self.starts, offset) - 1
         return index, offset - self.starts[index]
+
+    def number_end(self, start: int, end: int) -> int:
+        """Where a number ends: it goes on in the next line only where that holds nothing else."""
+        index, _ = self.part_at(start)
+        while index + 1 < len(self.starts) and (line_end := self.starts[index + 1]) < end:
+            index += 1
+            after = self.starts[index + 1] if index + 1 < len(self.starts) else len(self.text)
+            if not self.text[line_end:after].rstrip("\"'|)]}").isdigit():
+                return line_end
+        return end
 
     def plain(self, index: int, column: int) -> int:
         """Where in a segment's own text a character stands that squeezing has moved."""
@@ -129,7 +146,7 @@ def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment
     others: dict[tuple[int, int], Item] = {}
     no_list = False
     for voice in _voices(parts):
-        for match in (*clauses.allocator_messages(voice.text), *clauses.outside_messages(voice.text)):
+        for match in _messages(voice):
             index, column = voice.part_at(match.start)
             part = voice.parts[index]
             place = (part.at, column)
@@ -142,6 +159,10 @@ def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment
             part = voice.parts[index]
             numbers = [int(hit[name]) for name in ("device", "bytes", "free", "total")]
             others[part.at, column] = PressureLine(part.line, part.source, *numbers)
+        for match in frameworks.pools(voice.text):
+            index, column = voice.part_at(match.start)
+            part = voice.parts[index]
+            others[part.at, column] = PoolLine(_failure(match, part, "", before, ()))
         for offset, root in ends.root_causes(voice.text):
             index, column = voice.part_at(offset)
             others[voice.parts[index].at, column] = msgspec.structs.replace(
@@ -163,6 +184,15 @@ def read_window(before: Callable[[], Sequence[Segment]], parts: Sequence[Segment
             items.append((part.at, 0, _failure(match, part, readable(part.text), before, parts)))
     items.sort(key=lambda item: item[:2])
     return Found([(at, item) for at, _, item in items], no_list)
+
+
+def _messages(voice: _Voice) -> Iterator[clauses.Match]:
+    """All messages; of the driver's words within another's message, that one alone."""
+    foreign = frameworks.framework_messages(voice.text, voice.number_end)
+    yield from foreign
+    for match in (*clauses.allocator_messages(voice.text), *clauses.outside_messages(voice.text)):
+        if not any(other.start <= match.start < other.end for other in foreign):
+            yield match
 
 
 def _voices(parts: Sequence[Segment]) -> list[_Voice]:
