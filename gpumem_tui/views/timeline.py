@@ -127,6 +127,10 @@ class Timeline:
         self._view = view
         return view
 
+    def settle(self) -> None:
+        """Let the window go where the cursor wants it, as if a chart had been drawn."""
+        self.window(self._view.columns)
+
     def _around(self, t_ns: int, view: Window) -> int:
         """An edge with which a moment stands in the middle, as far as there is time on both sides."""
         return min(self.latest_ns, t_ns + view.columns // 2 * view.column_ns)

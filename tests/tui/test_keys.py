@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from textual import events
@@ -15,7 +16,7 @@ from gpumem_tui.views.tui.top import TopApp
 from gpumem_tui.views.tui.widgets.prompt import Prompt
 
 TOP_KEYS = [*"sdmft/ hjkg", "enter", "escape", "up", "down", "backspace", "left", "end"]
-RUN_KEYS = [*"12345/:op+cj y", "enter", "escape", "up", "down", "backspace", "left", "tab"]
+RUN_KEYS = [*"12345/:op+-cj y", "enter", "escape", "up", "down", "backspace", "left", "right", "tab"]
 STATE = scripted.with_phases(60, 2)
 
 
@@ -37,7 +38,7 @@ class Cards:
 
 def key(name):
     """As the terminal's parser makes it."""
-    names = {"/": "slash", ":": "colon", " ": "space", "+": "plus"}
+    names = {"/": "slash", ":": "colon", " ": "space", "+": "plus", "-": "minus"}
     return events.Key(names.get(name, name), key_to_character(names.get(name, name)))
 
 
@@ -87,6 +88,45 @@ def test_what_follows_the_end_of_a_line_is_a_key_again():
 @given(keys=st.lists(st.sampled_from(TOP_KEYS), max_size=14))
 def test_top_is_the_same_however_quickly_its_keys_came(keys):
     assert asyncio.run(top_after(keys, at_once=True)) == asyncio.run(top_after(keys, at_once=False))
+
+
+async def held_after(keys, at_once):
+    """Moment, window and screen after keys; and how often a picture of the past was read for them."""
+    async with driven.View(scripted.with_phases(1200), size=(100, 24)) as view:
+        view.feed.past = lambda second, count: scripted.picture(second % 60, count)
+        await typed(view.app, keys, view.settle, at_once)
+        timeline = view.app.timeline
+        return (timeline.cursor_ns, timeline.shown, view.screen), len(view.feed.asked)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [*["left"] * 20, *["shift+left"] * 10],
+        [*["shift+left"] * 12, *["right"] * 12, *["shift+right"] * 3],
+        [*["left"] * 9, *"---", *["left"] * 20, *"+", *["right"] * 9],
+    ],
+    ids=["far back", "back and forth", "across windows"],
+)
+def test_keys_of_a_stalled_line_all_count_and_only_where_they_lead_is_read_and_drawn(keys):
+    at_once, reads = asyncio.run(held_after(keys, at_once=True))
+    one_by_one, _ = asyncio.run(held_after(keys, at_once=False))
+
+    assert at_once == one_by_one
+    assert reads <= 4
+
+
+def test_screens_that_the_next_key_leaves_are_not_drawn():
+    async def drawn():
+        async with driven.View(STATE, size=(100, 24)) as view:
+            shown = []
+            for name, screen in view.app.views.items():
+                show = screen.show_state
+                screen.show_state = lambda state, name=name, show=show: (shown.append(name), show(state))[1]
+            await typed(view.app, [*"234" * 20, "3"], view.settle, at_once=True)
+            return {*shown}, view.app.view_name
+
+    assert asyncio.run(drawn()) == ({"phases"}, "phases")
 
 
 @settings(max_examples=25)

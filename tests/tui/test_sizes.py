@@ -22,7 +22,7 @@ from gpumem_tui.views.text import width
 def test_any_terminal_size_can_be_drawn_and_walked_through(name, sizes, count, keys):
     async def drive():
         async with View(failing.failed(count), size=(1, 1)) as view:
-            await view.app.action_show(name)
+            await view.app.go_to(name)
             for cells, rows in sizes:
                 await view.pilot.resize_terminal(cells, rows)
                 await view.press(*keys)

@@ -610,7 +610,7 @@ def test_any_terminal_size_can_be_drawn(name, sizes, count):
         event = Event(scripted.START, Severity.FAILURE, "x" * 300)
         state = scripted.with_phases(60, count, events=(event,) * 40)
         async with View(state, size=(1, 1), output=log(50)) as view:
-            await view.app.action_show(name)
+            await view.app.go_to(name)
             await view.app.action_pause()
             for cells, rows in sizes:
                 await view.pilot.resize_terminal(cells, rows)

@@ -215,7 +215,14 @@ class MonitorApp(Travel, Usage, Arranging, TerminalApp[AppResult]):
         return True
 
     async def action_show(self, name: str) -> None:
-        """Go to a view."""
+        """Go to a view, unless the next key leaves it again."""
+        if self.followed_by("show"):
+            self.view_name = name
+        else:
+            await self.go_to(name)
+
+    async def go_to(self, name: str) -> None:
+        """Show a view."""
         self.hold()
         self._show_view(name)
         await self.draw()
@@ -229,7 +236,7 @@ class MonitorApp(Travel, Usage, Arranging, TerminalApp[AppResult]):
 
     async def action_help(self) -> None:
         """Show the help, or go back from it."""
-        await self.action_show("overview" if self.view_name == "help" else "help")
+        await self.go_to("overview" if self.view_name == "help" else "help")
 
     async def action_submit(self) -> None:
         """What enter does to a line that is typed."""

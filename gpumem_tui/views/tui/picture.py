@@ -25,7 +25,7 @@ async def picture(
     app = MonitorApp(feed, palette=PALETTES[theme], ascii=ascii, interval_s=3600)
     async with app.run_test(size=size) as pilot:
         await app.look()
-        await app.action_show(place)
+        await app.go_to(place)
         for key in keys:
             await pilot.pause()
             await pilot.press(key)

@@ -35,6 +35,7 @@ class TerminalApp(App[ReturnType]):
         self.palette, self.ascii = palette, ascii
         self._report_dir = report_dir
         self.crash: ReturnType | None = None
+        self._answers_key = False
         self._take_theme(palette)
         self.animation_level = "none"
 
@@ -54,9 +55,30 @@ class TerminalApp(App[ReturnType]):
         at once: every binding has priority, a line that is typed keeps its letters, and the next
         key waits until a letter stands.
         """
-        await super().on_event(event)
-        if isinstance(event, events.Key) and isinstance(self.focused, Prompt):
-            await self.focused.caught_up()
+        if not isinstance(event, events.Key):
+            await super().on_event(event)
+            return
+        self._answers_key = True
+        try:
+            await super().on_event(event)
+            if isinstance(self.focused, Prompt):
+                await self.focused.caught_up()
+        finally:
+            self._answers_key = False
+
+    def followed_by(self, *actions: str) -> bool:
+        """Whether the next key has come already and is for one of these: what it draws, nobody must now.
+
+        Keys that a stalled line hands over at once are all done, in their order; only the last one
+        of those that would paint each other over is drawn.
+        """
+        if not self._answers_key:
+            return False  # then the app waits for its next message, which is not to be taken from it
+        following = self._peek_message()
+        if not isinstance(following, events.Key):
+            return False
+        bindings = self._bindings.key_to_bindings.get(following.key, ())
+        return any(binding.action.partition("(")[0] in actions for binding in bindings)
 
     def type_into(self, prompt: Prompt) -> None:
         """Let a mounted line have the keys, from the next one on."""

@@ -92,11 +92,17 @@ class Travel:
     async def action_scrub(self, columns: int) -> None:
         """Move the cursor by columns of the chart."""
         self.timeline.move(columns)
-        await self.seek()
+        if self._monitor.followed_by("scrub", "span"):
+            self.timeline.settle()
+        else:
+            await self.seek()
 
     async def action_span(self, step: int) -> None:
         """A longer or shorter chart."""
         self.timeline.zoom(step)
+        if self._monitor.followed_by("span"):
+            self.timeline.settle()
+            return
         if self.paused:
             await self.seek()
         await self._monitor.say(f"chart: {span_name(self.timeline.span_s)}")

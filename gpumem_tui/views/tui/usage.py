@@ -116,7 +116,7 @@ class Usage:
         commands = self._commands()
         here = [a for a in ACTIONS if a.works_on(app.view_name) and not a.action.startswith("answer")]
         commands.open([a for a in here if a.action != "commands"])
-        await app.action_show("commands")
+        await app.go_to("commands")
 
         async def search(words: str) -> None:
             commands.search(words)
@@ -140,7 +140,7 @@ class Usage:
         return cast(Commands, self._monitor.views["commands"])
 
     async def _close_commands(self) -> None:
-        await self._monitor.action_show(self._before_commands)
+        await self._monitor.go_to(self._before_commands)
 
     async def run_command(self) -> None:
         """Leave the palette and do what is marked in it."""

@@ -114,7 +114,7 @@ class FailureScreen(RowsView, Container):
         if failure is None:
             return
         self.monitor.timeline.jump(failure.t_ns)
-        await self.monitor.action_show("overview")
+        await self.monitor.go_to("overview")
         await self.monitor.seek()
 
     def _focus(self, sheet: Sheet) -> None:

@@ -161,7 +161,7 @@ class Overview(CardView, Container):
 
     async def choose(self) -> None:
         """Open the selected card."""
-        await self.monitor.action_show("device")
+        await self.monitor.go_to("device")
 
     def _panels(self) -> tuple[Panel, ...]:
         return self._ranks, self._processes, self._events

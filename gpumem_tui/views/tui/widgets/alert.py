@@ -33,4 +33,4 @@ class AlertLine(Lines):
 
     async def on_click(self) -> None:
         """Say more."""
-        await self.monitor.action_show(PLACE)
+        await self.monitor.go_to(PLACE)

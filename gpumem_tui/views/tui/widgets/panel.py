@@ -175,7 +175,7 @@ class DeviceList(Terms):
         """A click selects a device; one on the selected device opens it."""
         at = self.at_row[event.y] if event.y < len(self.at_row) else -1
         if at == self._chosen:
-            await self.monitor.action_show("device")
+            await self.monitor.go_to("device")
         elif at >= 0:
             self.monitor.select_device(at)
 
