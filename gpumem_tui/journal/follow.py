@@ -23,6 +23,9 @@ from gpumem_tui.journal.segments import Listing, Segment, merge, scan
 from gpumem_tui.records import Begin, End, Header, Record, Spans, decode_header, decode_line
 from gpumem_tui.records.decode import Unknown
 
+LISTED_BYTES = 16 << 20
+"""Read before the folder is listed again: segments come, and are folded, meanwhile."""
+
 OPEN_LIMIT = 200
 """Segments kept open between two polls."""
 
@@ -86,6 +89,7 @@ class Follower:
         self.run = run
         self._since_ns = since_ns
         self._tails: dict[str, _Tail] = {}
+        self._more = False
 
     def __enter__(self) -> "Follower":
         return self
@@ -113,21 +117,30 @@ class Follower:
 
         Raises ``UnreadableRecording`` for a segment of a newer schema.
         """
+        return Batch(list(self._part(limit_bytes)), self._more)
+
+    def pieces(self) -> Iterator[Piece]:
+        """Everything new, likewise, and each piece as it is read: a long recording is never held."""
+        self._more = True
+        while self._more:
+            yield from self._part(LISTED_BYTES)
+
+    def _part(self, limit_bytes: int | None) -> Iterator[Piece]:
+        """What one listing of the folder has, or about ``limit_bytes`` of it; sets ``_more``."""
         listing = self._list()
         for who in sorted(listing.writers):
             if who not in self._tails:
                 self._tails[who] = _Tail(self.run, who, self._since_ns)
-        pieces: list[Piece] = []
         spent = 0
-        more = False
+        self._more = False
         # Who was read least comes first, so that a limit starves nobody.
         order = sorted(self._tails.items(), key=lambda item: item[1].read_bytes)
         waiting = [(tail, listing.writers.get(who, {})) for who, tail in order]
-        while waiting and not more:
+        while waiting and not self._more:
             going = []
             for tail, segments in waiting:
                 if limit_bytes is not None and spent >= limit_bytes:
-                    more = True
+                    self._more = True
                     break
                 before = tail.read_bytes
                 piece = tail.step(segments)
@@ -136,10 +149,9 @@ class Follower:
                 spent += max(1, tail.read_bytes - before)
                 going.append((tail, segments))
                 if piece.records:
-                    pieces.append(piece)
+                    yield piece
             waiting = going
         self._give_up_idle()
-        return Batch(pieces, more)
 
     def _list(self) -> Listing:
         listing = scan(self.run.journal)

@@ -74,13 +74,9 @@ class RankCourse:
     def take(self, record: object) -> None:
         """One line of its journal."""
         if isinstance(record, records.Begin):
-            if record.seq > self._seq:
-                self._seq = record.seq
-                self._begin(record)
+            self.begin(record)
         elif isinstance(record, records.End):
-            if record.seq > self._seq:
-                self._seq = record.seq
-                self._end(record)
+            self.end(record)
         elif isinstance(record, records.Spans):
             self._fold(record)
         elif isinstance(record, records.Optimizer):
@@ -88,7 +84,11 @@ class RankCourse:
         elif isinstance(record, records.Pressure):
             self._pressure.append(record)
 
-    def _begin(self, begin: records.Begin) -> None:
+    def begin(self, begin: records.Begin) -> None:
+        """A span has begun; one that was told already is passed over."""
+        if begin.seq <= self._seq:
+            return
+        self._seq = begin.seq
         if begin.phase in WORK and begin.t_ns > self.worked_ns:
             self.worked_ns = begin.t_ns
         if begin.phase == "forward":
@@ -110,29 +110,31 @@ class RankCourse:
     def _point(points: dict[int, _Points], ordinal: int, t_ns: int, place: int, allocated: int) -> None:
         points.setdefault(ordinal, _Points()).points.append((t_ns, place, allocated))
 
-    def _end(self, end: records.End) -> None:
+    def end(self, end: records.End) -> None:
+        """A span has ended, likewise."""
+        if end.seq <= self._seq:
+            return
+        self._seq = end.seq
         begin = self._open.pop(end.span, None)
         if begin is None:
             return
         self._ended.append((begin, end.t_ns))
         if end.error is not None:
             return
-        if begin.phase == "optimizer" and self.first_optimizer_ns is None:
+        phase = begin.phase
+        if self.first_optimizer_ns is None and phase == "optimizer":
             self.first_optimizer_ns = end.t_ns
-        if begin.phase in ("forward", "eval", "no-grad", "prefill") and self.first_forward_ns is None:
+        if self.first_forward_ns is None and phase in ("forward", "eval", "no-grad", "prefill"):
             self.first_forward_ns = end.t_ns
-        if (
-            begin.phase == "eval"
-            and self._in_eval
-            and not any(b.phase == "eval" for b in self._open.values())
-        ):
+        if self._in_eval and phase == "eval" and not any(b.phase == "eval" for b in self._open.values()):
             self._batch += 1
             for ordinal, allocated, *_ in end.levels:
                 self._point(self._batches, ordinal, end.t_ns, self._batch, allocated)
-        if begin.phase in TRAINING:
+        if phase in TRAINING:
             for ordinal, _, _, peak, _, _ in end.levels:
-                self._peak(ordinal, end.t_ns, peak)
                 known = self._step_peaks.get(ordinal)
+                if known is None or peak > known[1]:
+                    self._peak(ordinal, end.t_ns, peak)
                 if known is None or known[0] != begin.step:
                     self._step_peaks[ordinal] = (begin.step, peak, known[1] if known is not None else 0)
                 elif known[1] < peak:

@@ -89,8 +89,7 @@ class FailureBook:
             return
         self.course(who).take(record)
         if isinstance(record, records.Begin | records.End | records.Spans):
-            if self._signs.stalls:
-                self._signs.moved(who, record.t_ns)
+            self.moved(who, record.t_ns)
         elif isinstance(record, records.Stall):
             self._signs.stalls[who] = record
         elif isinstance(record, records.Failure):
@@ -103,6 +102,11 @@ class FailureBook:
                 known[-1].uncaught, known[-1].thread = record.thread is None, record.thread
             else:
                 self._keep(Failed(record, who, uncaught=record.thread is None, thread=record.thread))
+
+    def moved(self, who: Who, t_ns: int) -> None:
+        """A phase of a process began or ended."""
+        if self._signs.stalls:
+            self._signs.moved(who, t_ns)
 
     def _keep(self, failed: Failed) -> None:
         self._failed.append(failed)

@@ -8,7 +8,7 @@ look into a minute costs.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -58,10 +58,10 @@ class Past(Recording):
         self.whole = self.coarse = False
         """Whether the stretch was small enough to be read whole; whether it could be with more time."""
 
-    def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
+    def _new_lines(self) -> Iterable[tuple[Header, Sequence[records.Record]]]:
         for head, record in self._now.rare.records():
             if ended_ns(record) <= self._at_ns:
-                yield head, record
+                yield head, (record,)
         journal = self.run.journal
         writers = {
             who: segments
@@ -97,7 +97,7 @@ class Past(Recording):
 
     def _of_writer(
         self, segments: Mapping[int, Segment], start: stretch.Place
-    ) -> Iterator[tuple[Header, records.Record]]:
+    ) -> Iterator[tuple[Header, Sequence[records.Record]]]:
         """What a writer said up to the moment; what it said later goes to curves and bands only."""
         before: list[tuple[int, Header, records.Record]] = []
         later: list[tuple[int, Header, records.Record]] = []
@@ -120,7 +120,7 @@ class Past(Recording):
             self._open_spans(who, self.first_ns[who])
         last_ns = max((t for t, _, _ in before), default=0)
         for _, head, record in before:
-            yield head, record
+            yield head, (record,)
         next_ns = min((getattr(record, "t_ns", t) for t, _, record in later), default=None)
         model = self._ranks.get(who)
         if model is not None and next_ns is not None and next_ns - last_ns <= SILENT_NS:
@@ -161,9 +161,14 @@ class Past(Recording):
             case records.Spans():
                 model.bands.folded(record)
 
-    def _take_rank(self, model: RankModel, record: records.Record) -> None:
-        """Its events, failures and phase tables are those of the whole recording."""
+    def _model(self, head: Header) -> RankModel:
+        """Whose phase tables are those of the whole recording."""
+        model = super()._model(head)
         model.phase_marks.wanted = False
+        return model
+
+    def _take_rank(self, model: RankModel, record: records.Record) -> None:
+        """Its events and failures are those of the whole recording."""
         model.take(record)
 
     # --- what was, and what is not known of it ------------------------------------------------

@@ -26,43 +26,50 @@ Key = tuple[str, str, int, bool]
 """Phase, name, ordinal, cold."""
 
 
-def _larger(old: int | None, new: int | None) -> int | None:
-    if old is None or new is None:
-        return new if old is None else old
-    return max(old, new)
-
-
 class _Row:
+    __slots__ = (
+        *("count", "errors", "durations", "start", "peak_allocated_bytes", "peak_reserved_bytes", "end"),
+        *("exact", "last_ns", "_levels", "_trend", "_trend_count", "told"),
+    )
+
     def __init__(self) -> None:
         self.count = self.errors = 0
         self.durations: deque[int] = deque(maxlen=DURATIONS)
         self.start: tuple[int | None, int | None] = (None, None)
-        self.peak: tuple[int | None, int | None] = (None, None)
+        self.peak_allocated_bytes: int | None = None
+        self.peak_reserved_bytes: int | None = None
         self.end: tuple[int | None, int | None] = (None, None)
         self.exact = True
         self.last_ns = 0
-        self._ends: deque[tuple[int, int]] = deque(maxlen=RECENT)
-        self._peaks: deque[tuple[int, int]] = deque(maxlen=RECENT)
-        """(count of spans then, bytes of allocated)."""
+        self._levels: deque[tuple[int, int, int]] = deque(maxlen=RECENT)
+        """(count of spans then, allocated at the end, peak of allocated)."""
         self._trend: tuple[int | None, int | None, int] = (None, None, 0)
         self._trend_count = 0
         self.told: PhaseRow | None = None
         """The row as it was last asked for; None where it has changed since."""
 
+    def reached(self, allocated_bytes: int, reserved_bytes: int) -> None:
+        """Peaks of a span, or of several."""
+        if self.peak_allocated_bytes is None or allocated_bytes > self.peak_allocated_bytes:
+            self.peak_allocated_bytes = allocated_bytes
+        if self.peak_reserved_bytes is None or reserved_bytes > self.peak_reserved_bytes:
+            self.peak_reserved_bytes = reserved_bytes
+
     def note(self, end_bytes: int, peak_bytes: int) -> None:
         """Levels of the span that was counted last."""
-        self._ends.append((self.count, end_bytes))
-        self._peaks.append((self.count, peak_bytes))
+        self._levels.append((self.count, end_bytes, peak_bytes))
 
     def trend(self) -> tuple[int | None, int | None, int]:
         """Bytes a span by which end and peak of allocated grow (0: they do not), and over how many spans.
 
         None with too few spans.
         """
-        if len(self._ends) >= FEWEST and self.count - self._trend_count >= FEWEST:
+        if len(self._levels) >= FEWEST and self.count - self._trend_count >= FEWEST:
             self._trend_count = self.count
-            over = self._ends[-1][0] - self._ends[0][0] + 1
-            self._trend = (_growth(self._ends), _growth(self._peaks), over)
+            over = self._levels[-1][0] - self._levels[0][0] + 1
+            ends = [(count, end) for count, end, _ in self._levels]
+            peaks = [(count, peak) for count, _, peak in self._levels]
+            self._trend = (_growth(ends), _growth(peaks), over)
         return self._trend
 
 
@@ -73,9 +80,9 @@ def _median(durations: deque[int]) -> int | None:
     return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) // 2
 
 
-def _growth(points: deque[tuple[int, int]]) -> int | None:
+def _growth(points: list[tuple[int, int]]) -> int | None:
     last = len(points) - 1
-    chosen = [points[round(i * last / (POINTS - 1))] for i in range(POINTS)] if last >= POINTS else [*points]
+    chosen = [points[round(i * last / (POINTS - 1))] for i in range(POINTS)] if last >= POINTS else points
     if not trend.rises(chosen):
         return 0
     slope = trend.slope_of(chosen)
@@ -106,22 +113,30 @@ class PhaseTable:
 
     def add(self, begin: records.Begin, end: records.End) -> None:
         """A finished span."""
-        name = (begin.phase, begin.name)
         cold = begin.span in self._cold
-        self._cold.discard(begin.span)
-        starts = {ordinal: (allocated, reserved) for ordinal, allocated, reserved in begin.levels}
+        if cold:
+            self._cold.discard(begin.span)
+        t_ns, rows, starts = end.t_ns, self._rows, begin.levels
         for ordinal, allocated, reserved, peak_allocated, peak_reserved, exact in end.levels:
-            row = self._row((*name, ordinal, cold))
+            key = (begin.phase, begin.name, ordinal, cold)
+            row = rows.get(key) or self._row(key)
             row.told = None
             row.count += 1
-            row.errors += end.error is not None
-            row.durations.append(end.t_ns - begin.t_ns)
-            row.start = starts.get(ordinal, (None, None))
-            row.peak = (_larger(row.peak[0], peak_allocated), _larger(row.peak[1], peak_reserved))
+            if end.error is not None:
+                row.errors += 1
+            row.durations.append(t_ns - begin.t_ns)
+            for of, allocated_then, reserved_then in starts:
+                if of == ordinal:
+                    row.start = (allocated_then, reserved_then)
+                    break
+            else:
+                row.start = (None, None)
+            row.reached(peak_allocated, peak_reserved)
             row.end = (allocated, reserved)
-            row.exact = row.exact and exact
+            if not exact:
+                row.exact = False
             row.note(allocated, peak_allocated)
-            row.last_ns = end.t_ns
+            row.last_ns = t_ns
 
     def add_folded(self, spans: records.Spans) -> None:
         """Spans of one phase that the recorder has folded."""
@@ -135,10 +150,7 @@ class PhaseTable:
         if spans.duration_ns is not None:
             row.durations.append(spans.duration_ns[2])
         if spans.peak_allocated is not None and spans.peak_reserved is not None:
-            row.peak = (
-                _larger(row.peak[0], spans.peak_allocated[1]),
-                _larger(row.peak[1], spans.peak_reserved[1]),
-            )
+            row.reached(spans.peak_allocated[1], spans.peak_reserved[1])
         if spans.end_allocated is not None and spans.end_reserved is not None:
             row.end = (spans.end_allocated[2], spans.end_reserved[2])
             row.start = (None, None)
@@ -172,8 +184,8 @@ class PhaseTable:
             duration_ns=_median(row.durations),
             start_allocated_bytes=row.start[0],
             start_reserved_bytes=row.start[1],
-            peak_allocated_bytes=row.peak[0],
-            peak_reserved_bytes=row.peak[1],
+            peak_allocated_bytes=row.peak_allocated_bytes,
+            peak_reserved_bytes=row.peak_reserved_bytes,
             exact=row.exact,
             end_allocated_bytes=row.end[0],
             end_reserved_bytes=row.end[1],
@@ -193,10 +205,12 @@ class PhaseMarks:
         self._marks: list[tuple[int, list[PhaseRow]]] = []
         self._every_ns = 500_000_000
         self.wanted = True
+        self.due_ns = 0
+        """From when on the next is due, if any is wanted."""
 
     def due(self, t_ns: int) -> bool:
         """Whether a mark is wanted at this moment."""
-        return self.wanted and (not self._marks or t_ns - self._marks[-1][0] >= self._every_ns)
+        return self.wanted and t_ns >= self.due_ns
 
     def add(self, t_ns: int, rows: list[PhaseRow]) -> None:
         """The table as it stands at a moment."""
@@ -204,6 +218,7 @@ class PhaseMarks:
         if len(self._marks) > self.MOST:
             self._marks = self._marks[::2]
             self._every_ns *= 2
+        self.due_ns = self._marks[-1][0] + self._every_ns
 
     def at(self, t_ns: int) -> list[PhaseRow]:
         """The last rows before a moment; none before the first mark."""

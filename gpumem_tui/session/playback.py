@@ -7,7 +7,7 @@ and between writers in that of their times.
 
 import heapq
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -59,10 +59,11 @@ class Playback(Recording):
         super().refresh()
         self._health = replace(self._health, corrupt_lines=self._corrupt_lines)
 
-    def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
+    def _new_lines(self) -> Iterable[tuple[Header, Sequence[records.Record]]]:
         moment_ns = self.moment_ns()
         while self._next is not None and self._next[0] <= moment_ns:
-            yield self._next[1:]
+            _, head, record = self._next
+            yield head, (record,)
             self._next = next(self._lines_left, None)
         self._last_ns = max(self._last_ns, moment_ns) if self._next is not None else self._last_ns
 

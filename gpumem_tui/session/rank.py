@@ -49,9 +49,8 @@ class RankDevice:
 
     def add_level(self, t_ns: int, allocated: int, reserved: int) -> None:
         """Levels of one call, from a sample or from the edge of a span."""
-        self.used = self.used or reserved > 0
-        if reserved > 0 and self.first_ns is None:
-            self.first_ns = t_ns
+        if self.first_ns is None and reserved > 0:
+            self.first_ns, self.used = t_ns, True
         self.recent.add((t_ns, allocated, reserved))
 
     def add_sample(self, sample: records.Sample) -> None:
@@ -149,11 +148,11 @@ class RankModel:
         """One line of this process's journal."""
         match record:
             case records.Sample():
-                self.device(record.ordinal).add_sample(record)
+                self.sample(record)
             case records.Begin():
-                self._begin(record)
+                self.begin(record)
             case records.End():
-                self._end(record)
+                self.end(record)
             case records.Samples():
                 self.device(record.ordinal).add_folded(record)
             case records.Spans():
@@ -183,16 +182,24 @@ class RankModel:
                 self.bye = True
         self.spoke_ns = max(self.spoke_ns, ended_ns(record))
 
-    def _begin(self, begin: records.Begin) -> None:
+    def sample(self, sample: records.Sample) -> None:
+        """Counters of one device."""
+        self.device(sample.ordinal).add_sample(sample)
+
+    def begin(self, begin: records.Begin) -> None:
+        """A span has begun; one that was told already, by the ring or the journal, is passed over."""
         if begin.seq <= self.seq:
             return
         self.seq = begin.seq
         self.open[begin.span] = begin
         self.phases.began(begin)
         self.bands.began(begin)
+        devices = self.devices
         for ordinal, allocated, reserved in begin.levels:
-            self.device(ordinal).add_level(begin.t_ns, allocated, reserved)
-        self._stepped(begin.step, begin.t_ns)
+            device = devices.get(ordinal) or self.device(ordinal)
+            device.add_level(begin.t_ns, allocated, reserved)
+        if begin.step != self.step:
+            self._stepped(begin.step, begin.t_ns)
 
     def _stepped(self, step: int | None, t_ns: int) -> None:
         if step is None or step == self.step:
@@ -210,17 +217,21 @@ class RankModel:
         if spans.step is not None and spans.step > (self.step or 0):
             self._stepped(spans.step, spans.until_ns)
 
-    def _end(self, end: records.End) -> None:
+    def end(self, end: records.End) -> None:
+        """A span has ended, likewise."""
         if end.seq <= self.seq:
             return
         self.seq = end.seq
         begin = self.open.pop(end.span, None)
-        for level in end.levels:
-            self.device(level[0]).add_level(end.t_ns, level[1], level[2])
+        devices = self.devices
+        for ordinal, allocated, reserved, *_ in end.levels:
+            device = devices.get(ordinal) or self.device(ordinal)
+            device.add_level(end.t_ns, allocated, reserved)
         self.bands.ended(end)
         if begin is not None:
             self.phases.add(begin, end)
-            self._mark(end.t_ns)
+            if end.t_ns >= self.phase_marks.due_ns:
+                self._mark(end.t_ns)
 
     def _mark(self, t_ns: int) -> None:
         if self.phase_marks.due(t_ns):

@@ -10,7 +10,7 @@ LENGTH_NS = 60_000_000_000
 """How many readings, and how long, are kept for pairing with those of the driver."""
 
 _SLACK = 512
-"""Readings beyond the bounds until which old ones are not yet taken away."""
+"""Readings that come before old ones are taken away again."""
 
 
 class Recent:
@@ -18,6 +18,8 @@ class Recent:
 
     def __init__(self) -> None:
         self._levels: list[Level] = []
+        self._full = _SLACK
+        """The length at which is looked for old ones."""
 
     def add(self, level: Level) -> None:
         """One reading."""
@@ -26,9 +28,10 @@ class Recent:
             levels.append(level)
         else:
             insort(levels, level)
-        old_ns = levels[-1][0] - LENGTH_NS
-        if len(levels) > MOST + _SLACK or (len(levels) > _SLACK and levels[_SLACK][0] < old_ns):
+        if len(levels) > self._full:
+            old_ns = levels[-1][0] - LENGTH_NS
             del levels[: max(bisect_left(levels, (old_ns, 0, 0)), len(levels) - MOST)]
+            self._full = len(levels) + _SLACK
 
     @property
     def first_ns(self) -> int | None:

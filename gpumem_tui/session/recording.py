@@ -3,7 +3,7 @@
 Writes nothing, and reading never disturbs the run; what may be asked of it is ``reach``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -29,9 +29,6 @@ from gpumem_tui.session.rank import STEADY_NS, RankModel
 from gpumem_tui.session.rare import Rare
 from gpumem_tui.session.reach import Reach
 from gpumem_tui.session.recognition import Recognition
-
-PART_BYTES = 4 << 20
-"""Read and taken at once."""
 
 LAST_FILES_NS = 10_000_000_000
 """So long after the end, files that belong to its records may still be written."""
@@ -109,8 +106,8 @@ class Recording:
         """Take what is new in the journals and, of processes that fell silent, in their rings."""
         spoke_ns = {who: model.spoke_ns for who, model in self._ranks.items()}
         self._took = False
-        for head, record in self._new_records():
-            self._take(head, record)
+        for head, lines in self._new_lines():
+            self._take_lines(head, lines)
         self._judge_lists()
         for who, model in self._ranks.items():
             silent = model.spoke_ns <= spoke_ns.get(who, model.spoke_ns)
@@ -126,12 +123,41 @@ class Recording:
             notes=tuple(self._driver.words.values()),
         )
 
-    def _new_records(self) -> Iterable[tuple[Header, records.Record]]:
-        more = True
-        while more:  # in parts, so that a long recording is never held whole
-            batch = self._follower.poll(PART_BYTES)
-            yield from batch
-            more = batch.more
+    def _new_lines(self) -> Iterable[tuple[Header, Sequence[records.Record]]]:
+        """What is new, in pieces of one writer each."""
+        for piece in self._follower.pieces():
+            yield piece.header, piece.records
+
+    def _take_lines(self, head: Header, lines: Sequence[records.Record]) -> None:
+        """As :meth:`_take` does one by one, but what there is most of by a shorter way."""
+        if head.journal != "rank":
+            for record in lines:
+                self._take(head, record)
+            return
+        who = (head.pid, head.started_ticks)
+        model, course = self._model(head), self._failures.course(who)
+        last_ns = edge_ns = 0
+        for record in lines:
+            if isinstance(record, records.Begin):
+                model.begin(record)
+                course.begin(record)
+                edge_ns = record.t_ns
+            elif isinstance(record, records.End) and record.error is None:
+                model.end(record)
+                course.end(record)
+                edge_ns = record.t_ns
+            elif isinstance(record, records.Sample):
+                model.sample(record)
+            else:
+                self._failures.moved(who, edge_ns)
+                self._take(head, record)
+                continue
+            if record.t_ns > last_ns:
+                last_ns = record.t_ns
+        self._failures.moved(who, edge_ns)
+        model.spoke_ns = max(model.spoke_ns, last_ns)
+        self._last_ns = max(self._last_ns, last_ns)
+        self._took = True
 
     def _take_ring(self, model: RankModel, path: Path) -> None:
         model.last_word = read_last_word(path)
@@ -146,13 +172,7 @@ class Recording:
         who = (head.pid, head.started_ticks)
         match head.journal:
             case "rank":
-                model = self._ranks.get(who)
-                if model is None:
-                    model = self._ranks[who] = RankModel(*who)
-                    model.parent, model.python = head.parent, head.python
-                if head.ring is not None:
-                    self._rings[who] = head.ring
-                self._take_rank(model, record)
+                self._take_rank(self._model(head), record)
             case "driver":
                 self._driver_who = who
                 self._take_driver(record)
@@ -165,6 +185,17 @@ class Recording:
                 keeper.take(record)
                 self.happenings.of_keeper(record)
         self._last_ns = max(self._last_ns, getattr(record, "t_ns", 0))
+
+    def _model(self, head: Header) -> RankModel:
+        """Of the process that wrote under this header."""
+        who = (head.pid, head.started_ticks)
+        model = self._ranks.get(who)
+        if model is None:
+            model = self._ranks[who] = RankModel(*who)
+            model.parent, model.python = head.parent, head.python
+        if head.ring is not None:
+            self._rings[who] = head.ring
+        return model
 
     def _take_rank(self, model: RankModel, record: records.Record) -> None:
         model.take(record)
