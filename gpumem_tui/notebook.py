@@ -34,7 +34,7 @@ from gpumem_tui.cli.launch import start_recorder
 from gpumem_tui.errors import GpumemError
 from gpumem_tui.journal import rundir
 from gpumem_tui.journal.rundir import RunDirectory
-from gpumem_tui.journal.runfile import RunFile
+from gpumem_tui.journal.runfile import RunFile, namespaces
 from gpumem_tui.keeper.log import KeeperLog
 from gpumem_tui.records.ending import Ending
 from gpumem_tui.session import Recording
@@ -234,6 +234,7 @@ def _start_recording() -> RunDirectory:
     pid = os.getpid()
     run.write_facts(
         RunFile(
+            namespaces=namespaces(),
             run=run.name,
             command=[sys.executable, *sys.argv],
             cwd=str(Path.cwd()),

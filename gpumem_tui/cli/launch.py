@@ -19,7 +19,7 @@ from gpumem_tui.agent import wire
 from gpumem_tui.cli.simulation import Simulation
 from gpumem_tui.errors import CannotRecord, GpumemError, RecordingExists
 from gpumem_tui.journal import rundir
-from gpumem_tui.journal.runfile import RunFile, privately
+from gpumem_tui.journal.runfile import RunFile, namespaces, privately
 from gpumem_tui.keeper import end_like, keep_batch, keep_terminal, workload_environment
 from gpumem_tui.keeper.batch import find_program
 from gpumem_tui.records.revision import Revision
@@ -167,6 +167,7 @@ def _facts(
     if plan.simulation is not None and machine is not None:
         simulated = plan.simulation.facts(machine)
     return RunFile(
+        namespaces=namespaces(),
         run=run.name,
         command=plan.command,
         cwd=str(Path.cwd()),

@@ -37,6 +37,25 @@ class Simulated(msgspec.Struct, frozen=True, kw_only=True):
     """(name, value with unit), as screens show them."""
 
 
+class Namespaces(msgspec.Struct, frozen=True):
+    """What a process shares with who is in its container, and with nobody else: by the kernel's names."""
+
+    pid: str | None
+    time: str | None
+
+
+def namespaces() -> Namespaces:
+    """Of this process; None where /proc does not tell."""
+    return Namespaces(_namespace("pid"), _namespace("time"))
+
+
+def _namespace(kind: str) -> str | None:
+    try:
+        return os.readlink(f"/proc/self/ns/{kind}")  # noqa: PTH115  a text, not a path
+    except OSError:
+        return None
+
+
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """The facts of a run that are known before it starts."""
 
@@ -80,6 +99,8 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes that the user declared, as text."""
     warmup: str | None = None
     """What the user calls warm-up; None: the first span of a phase."""
+    namespaces: Namespaces | None = None
+    """Where its pids and its monotonic clock are those that it says; None in older recordings."""
 
 
 class _Version(msgspec.Struct):

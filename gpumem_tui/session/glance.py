@@ -36,7 +36,7 @@ def glance(entry: RunEntry) -> Glance:
     if facts is None:
         why = f"unreadable: {entry.problem}"
         return Glance(entry.run.name, str(entry.run.path), why, entry.started_wall_ns, age, "", None, False)
-    life = RunLife(facts)
+    life = RunLife(facts, entry.run.journal)
     for path in sorted(entry.run.journal.glob("keeper-*.jsonl")):
         _take(life, path.read_bytes().splitlines())
     state = life.run_life()

@@ -1,9 +1,13 @@
 """Who lives: the run, its keepers and processes, by what the recording says and /proc shows."""
 
+import os
+import time
+from pathlib import Path
+
 from gpumem_tui import records
 from gpumem_tui.agent import wire
 from gpumem_tui.analysis.rankstate import Life
-from gpumem_tui.journal.runfile import RunFile
+from gpumem_tui.journal.runfile import RunFile, namespaces
 from gpumem_tui.records import Header
 from gpumem_tui.records.ending import Ending
 
@@ -40,24 +44,45 @@ class KeeperModel:
                 self.output_bytes = record.size_bytes
 
 
-class RunLife:
-    """How far the whole run has come. ``here``: the recording is of this boot of this machine."""
+WRITTEN_S = 20.0
+"""A run whose processes are not shown here goes on while its journals were written no longer ago."""
 
-    def __init__(self, file: RunFile) -> None:
-        self.here = file.boot is not None and file.boot == wire.boot_id()
+
+class RunLife:
+    """How far the whole run has come."""
+
+    def __init__(self, file: RunFile, journal: Path) -> None:
+        theirs, ours = file.namespaces, namespaces()
+        booted = file.boot is not None and file.boot == wire.boot_id()
+        self._hidden = booted and theirs is not None and theirs != ours
+        self.here = booted and (theirs is None or theirs.time == ours.time)
+        """Whether the recording's monotonic clock is ours: it is of this boot of this machine."""
+        self.sees = booted and not self._hidden
+        """Whether its pids are those that are seen here, too: it is not in another container."""
+        self._journal = journal
         self._first = (file.keeper_pid, file.keeper_ticks)
         self.keepers: dict[tuple[int, int | None], KeeperModel] = {}
 
     def keeper_life(self) -> Life:
         """Of all keepers together."""
         if not self.keepers:
-            return Life.STARTING if self.here and is_alive(*self._first) else Life.LOST
+            return Life.STARTING if self.lives(*self._first) else Life.LOST
         if all(keeper.exit is not None for keeper in self.keepers.values()):
             return Life.ENDED
-        if not self.here:
-            return Life.LOST
         waiting = [k for k in self.keepers.values() if k.exit is None]
-        return Life.RUNNING if any(is_alive(k.pid, k.started_ticks) for k in waiting) else Life.LOST
+        return Life.RUNNING if any(self.lives(k.pid, k.started_ticks) for k in waiting) else Life.LOST
+
+    def lives(self, pid: int, started_ticks: int | None) -> bool:
+        """Whether a process that writes journals lives, or may: of another container only those are seen."""
+        return is_alive(pid, started_ticks) if self.sees else self._hidden and self._is_written()
+
+    def _is_written(self) -> bool:
+        try:
+            with os.scandir(self._journal) as files:
+                latest = max((file.stat().st_mtime for file in files), default=0.0)
+        except OSError:
+            return False
+        return time.time() - latest < WRITTEN_S
 
     def endings(self) -> list[tuple[int, Ending]]:
         """When and how each keeper's workload ended."""
@@ -69,7 +94,7 @@ class RunLife:
 
     def workload_lives(self) -> bool:
         """Whether any workload process that a keeper started exists still."""
-        return self.here and any(
+        return self.sees and any(
             is_alive(k.workload.pid, k.workload.started_ticks)
             for k in self.keepers.values()
             if k.workload is not None and k.exit is None

@@ -66,6 +66,8 @@ class Reach:
                 pid, ticks = keeper.workload.pid, keeper.workload.started_ticks
             if not self._life.here:
                 return f"the run is on {self._file.host}; stop it there"
+            if not self._life.sees:
+                return "the run is in another pid namespace, a container perhaps; stop it there"
             if not is_alive(pid, ticks):
                 continue
             try:

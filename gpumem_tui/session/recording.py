@@ -64,7 +64,7 @@ class Recording:
         self._driver_who: Who = (0, None)
         self._ranks: dict[Who, RankModel] = {}
         self._rings: dict[Who, str] = {}
-        self._life = RunLife(self.file)
+        self._life = RunLife(self.file, run.journal)
         self.reach = Reach(run, self.file, self._life)
         self.happenings = Happenings()
         self._last_ns = self.file.t_ns
@@ -362,7 +362,7 @@ class Recording:
 
     def _alive(self, who: Who) -> bool:
         """Whether a process lives, as far as can be known from here."""
-        return is_alive(*who) if self._life.here else who[0] in self._driver.tree_pids()
+        return is_alive(*who) if self._life.sees else who[0] in self._driver.tree_pids()
 
     def _moment(self, context: Context) -> tuple[str, int]:
         """The moment of an ended run that people want to see: its failure, else the last one of its life."""
@@ -388,7 +388,7 @@ class Recording:
     def _facts(self, life: Life, moment: str | None, moment_ns: int | None) -> RunFacts:
         recorder = Life.ENDED if self._driver.bye else Life.STARTING
         if self._driver_who[0] and not self._driver.bye:
-            recorder = Life.RUNNING if self._alive(self._driver_who) else Life.LOST
+            recorder = Life.RUNNING if self._life.lives(*self._driver_who) else Life.LOST
         keeper = self._keeper_life()
         return facts_of(self.file, self.run, self._life, life, keeper, recorder, moment, moment_ns)
 
