@@ -127,10 +127,6 @@ class Timeline:
         self._view = view
         return view
 
-    def settle(self) -> None:
-        """Let the window go where the cursor wants it, as if a chart had been drawn."""
-        self.window(self._view.columns)
-
     def _around(self, t_ns: int, view: Window) -> int:
         """An edge with which a moment stands in the middle, as far as there is time on both sides."""
         return min(self.latest_ns, t_ns + view.columns // 2 * view.column_ns)
@@ -174,6 +170,7 @@ class Timeline:
         self.hold()
         self.cursor_ns = max(self.started_ns, min(t_ns, self.latest_ns))
         self.held_behind_ns = self.behind_ns
+        self._follow()
 
     def point(self, column: int) -> None:
         """The cursor goes to the end of a column of the last window: everything in it has happened."""
@@ -187,6 +184,11 @@ class Timeline:
             after = window(self.started_ns, self.latest_ns, before.columns, self.span_s, self.latest_ns)
             right = before.columns - before.column_of(self.cursor_ns) - 1
             self._edge_ns = min(self.latest_ns, self.cursor_ns + right * after.column_ns)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Let the window go where it must at once: the next key need not wait until a chart is drawn."""
+        self.window(self._view.columns)
 
     def next_of(self, moments: Sequence[int], step: int) -> bool:
         """The cursor goes to the next (1) or previous (-1) of some moments; whether there was one."""

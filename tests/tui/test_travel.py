@@ -99,6 +99,31 @@ async def test_jumps_go_to_events_phases_and_steps():
     assert seen["e"] == [8]
 
 
+async def test_steps_that_are_known_are_gone_through_without_reading_them_again():
+    state = scripted.picture(90)
+    train, *_ = state.bands
+    half_ns = SECOND // 2
+    steps = [
+        msgspec.structs.replace(
+            train,
+            depth=1,
+            step=number,
+            since_ns=START + number * half_ns,
+            until_ns=START + (number + 1) * half_ns,
+        )
+        for number in range(180)
+    ]
+    async with View(msgspec.structs.replace(state, bands=(train, *steps))) as view:
+        seen = []
+        for key in "MMMMMM":
+            await view.press(key)
+            seen.append(moment(view))
+        looked_up = [until - since for _, since, until in view.feed.asked].count(10 * SECOND)
+
+    assert seen == [89.5, 89, 88.5, 88, 87.5, 87]
+    assert looked_up == 1
+
+
 async def test_f_goes_to_the_failure_and_says_where_there_is_none():
     failed = Event(START + 40 * SECOND, Severity.FAILURE, "out of memory", rank=0)
     calm, bad = scripted.picture(90), scripted.picture(90)

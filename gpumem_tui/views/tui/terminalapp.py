@@ -67,10 +67,10 @@ class TerminalApp(App[ReturnType]):
             self._answers_key = False
 
     def followed_by(self, *actions: str) -> bool:
-        """Whether the next key has come already and is for one of these: what it draws, nobody must now.
+        """Whether the next key has come already and is for one of these, told by how they begin.
 
-        Keys that a stalled line hands over at once are all done, in their order; only the last one
-        of those that would paint each other over is drawn.
+        Keys that a stalled line hands over at once are all done, in their order; of those that would
+        paint each other over, only the last one has to draw.
         """
         if not self._answers_key:
             return False  # then the app waits for its next message, which is not to be taken from it
@@ -78,7 +78,7 @@ class TerminalApp(App[ReturnType]):
         if not isinstance(following, events.Key):
             return False
         bindings = self._bindings.key_to_bindings.get(following.key, ())
-        return any(binding.action.partition("(")[0] in actions for binding in bindings)
+        return any(binding.action.startswith(actions) for binding in bindings)
 
     def type_into(self, prompt: Prompt) -> None:
         """Let a mounted line have the keys, from the next one on."""

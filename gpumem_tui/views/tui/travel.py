@@ -32,6 +32,8 @@ class Travel:
     timeline: Timeline
     chart_style = STYLES[0]
     _seeking = False
+    _near: tuple[set[int], list[int]] = (set(), [])
+    """Processes, and when each of their steps near the cursor began, without a gap."""
 
     @property
     def _monitor(self) -> "MonitorApp":
@@ -54,6 +56,8 @@ class Travel:
         """A new picture of now; whether the past is known better since, so that it must be shown again."""
         better = self.latest is not None and self.latest.unread_before_ns != state.unread_before_ns
         self.latest = state
+        if better:
+            self._near = set(), []
         facts = state.facts
         last_ns = state.now_ns if facts.ended_ns is None else facts.ended_ns
         self.timeline.know(facts.started_ns, last_ns)
@@ -92,16 +96,13 @@ class Travel:
     async def action_scrub(self, columns: int) -> None:
         """Move the cursor by columns of the chart."""
         self.timeline.move(columns)
-        if self._monitor.followed_by("scrub", "span"):
-            self.timeline.settle()
-        else:
+        if not self._monitor.followed_by("scrub", "span"):
             await self.seek()
 
     async def action_span(self, step: int) -> None:
         """A longer or shorter chart."""
         self.timeline.zoom(step)
         if self._monitor.followed_by("span"):
-            self.timeline.settle()
             return
         if self.paused:
             await self.seek()
@@ -122,7 +123,8 @@ class Travel:
             await self._monitor.say(str(error), "failure")
             return
         if self.timeline.next_of(moments, step):
-            await self.seek()
+            if what != "step" or not self._monitor.followed_by("jump('step'", "scrub"):
+                await self.seek()
         else:
             where = "later" if step > 0 else "earlier"
             await self._monitor.say(f"no {where} {what} is known")
@@ -157,13 +159,27 @@ class Travel:
                 else bands.change_before(known, view, here, timeline.started_ns)
             )
             return [] if found is None else [found]
+        return await self._steps(here, step, pids, latest)
+
+    async def _steps(self, here: int, step: int, pids: set[int], latest: RunState) -> list[int]:
+        """When steps near a moment began; read anew only where those that are known end."""
+        known_pids, known = self._near
+        if (
+            known_pids == pids
+            and any(t > here if step > 0 else t < here for t in known)
+            and (min(known) <= here <= max(known))
+        ):
+            return known
         app = self._monitor
         near = await app.errand(lambda: app.feed.read_at(here - 1, here - _NEAR_NS, here + _NEAR_NS))
         first: dict[int, int] = {}
         for band in (*near.bands, *latest.bands):
             if band.step is not None and band.pid in pids:
                 first[band.step] = min(band.since_ns, first.get(band.step, band.since_ns))
-        return [*first.values()]
+        moments = sorted(first.values())
+        sure = [t for t in moments if here - _NEAR_NS < t < min(here + _NEAR_NS, self.timeline.latest_ns)]
+        self._near = pids, sure[1:]  # the first one may have begun before what was read
+        return moments
 
     async def seek(self) -> None:
         """Show the picture of wherever the cursor is by now."""
