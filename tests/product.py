@@ -47,9 +47,10 @@ class Gpumem:
             "stdin": subprocess.DEVNULL,
             "stdout": subprocess.PIPE,
             "stderr": subprocess.PIPE,
+            "cwd": self.folder,
         } | options
         process = subprocess.Popen(
-            [*COMMAND, *map(str, words)], env={**self.environment, **(env or {})}, cwd=self.folder, **options
+            [*COMMAND, *map(str, words)], env={**self.environment, **(env or {})}, **options
         )
         self._processes.append(process)
         return process

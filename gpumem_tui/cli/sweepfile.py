@@ -4,6 +4,7 @@ Owns that file, written whole and read back; refuses folders that are taken, and
 """
 
 import fcntl
+import json
 import os
 from pathlib import Path
 
@@ -54,12 +55,17 @@ def write(folder: Path, sweep: Sweep) -> None:
     temporary = folder / f".{FILE}.tmp"
     try:
         with temporary.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(sweep), indent=1) + b"\n")
+            file.write(_text(sweep))
             file.flush()
             os.fsync(file.fileno())  # a machine that is lost leaves the one before, never an empty one
         temporary.rename(folder / FILE)
     except OSError as error:
         raise CannotRecord(f"cannot write {folder}/{FILE}: {error.strerror}") from error
+
+
+def _text(sweep: Sweep) -> bytes:
+    """As JSON; bytes of a command that are no UTF-8 as the escapes that Python carries them by."""
+    return json.dumps(msgspec.to_builtins(sweep), indent=1).encode() + b"\n"
 
 
 def find(name: str) -> Path | None:
@@ -76,8 +82,8 @@ def read(folder: Path) -> Sweep:
     """What is kept of it. Raises :class:`UnreadableRecording`."""
     file = folder / FILE
     try:
-        sweep = msgspec.json.decode(file.read_bytes(), type=Sweep)
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        sweep = msgspec.convert(json.loads(file.read_bytes()), type=Sweep)
+    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UnreadableRecording(f"{file} is damaged, or no sweep at all") from error
     if sweep.gpumem_tui_sweep > VERSION:
         raise UnreadableRecording(f"{file} was written by a newer gpumem-tui")

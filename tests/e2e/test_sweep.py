@@ -1,6 +1,8 @@
 """``sweep`` on simulated cards: boundaries of scripts whose limit can be computed, failures kept."""
 
 import json
+import os
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -318,6 +320,27 @@ def test_a_sweep_is_resumed_as_it_was_started_or_not_at_all(gpumem, words, line,
 
     assert line in refused
     assert len(refused.splitlines()) == 1
+
+
+def test_a_command_and_a_folder_whose_bytes_are_no_text_are_swept_and_resumed(gpumem, tmp_path):
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/d\xff"))
+    folder.mkdir()
+    says = os.fsdecode(b"printf 'h\xc3\xa9\xff {n}'; test {n} = 1 || test -e go")
+    words = ["sweep", "--anyway", "--name", "cut", "--vary", "n=1,2", "--", "sh", "-c", says]
+    made = gpumem.start(*words, cwd=folder)
+    made.communicate(timeout=60)
+    kept = gpumem.home / "sweeps" / "cut" / "sweep.json"
+    done = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**done, "attempts": done["attempts"][:1]}))
+    shutil.rmtree(gpumem.home / "runs" / "cut.02")
+    (folder / "go").touch()
+
+    document = resumed(gpumem)
+
+    assert made.returncode == 0
+    assert outcomes(done, "n") == [(1, "passed"), (2, "failed")]
+    assert outcomes(document, "n") == [(1, "passed"), (2, "passed")]
+    assert (gpumem.home / "sweeps" / "cut" / "02.log").read_bytes() == b"h\xc3\xa9\xff 2"
 
 
 def test_a_search_goes_on_where_it_was_interrupted(gpumem, simcard_libraries, tmp_path):
