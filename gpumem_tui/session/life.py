@@ -53,7 +53,8 @@ class RunLife:
 
     def __init__(self, file: RunFile, journal: Path) -> None:
         theirs, ours = file.namespaces, namespaces()
-        booted = file.boot is not None and file.boot == wire.boot_id()
+        booted = self.booted = file.boot is not None and file.boot == wire.boot_id()
+        """Whether the recording is of this boot of this machine; of another one nobody's death is seen."""
         self._hidden = booted and theirs is not None and theirs != ours
         self.here = booted and (theirs is None or theirs.time == ours.time)
         """Whether the recording's monotonic clock is ours: it is of this boot of this machine."""

@@ -388,7 +388,10 @@ class Recording:
     def _facts(self, life: Life, moment: str | None, moment_ns: int | None) -> RunFacts:
         recorder = Life.ENDED if self._driver.bye else Life.STARTING
         if self._driver_who[0] and not self._driver.bye:
-            recorder = Life.RUNNING if self._life.lives(*self._driver_who) else Life.LOST
+            lives = (
+                self._life.lives(*self._driver_who) if self._life.booted else self._alive(self._driver_who)
+            )
+            recorder = Life.RUNNING if lives else Life.LOST
         keeper = self._keeper_life()
         return facts_of(self.file, self.run, self._life, life, keeper, recorder, moment, moment_ns)
 
