@@ -94,6 +94,8 @@ static struct sc_state *map_file(const char *path, int flags, int *fd) {
         errno = EPERM;
     } else if (flags && st.st_size != sizeof *s && ftruncate(*fd, sizeof *s)) {
         ;
+    } else if (flags && (errno = posix_fallocate(*fd, 0, sizeof *s))) {
+        ; /* or a full disk would be a bus error, and later */
     } else if (!flags && st.st_size != sizeof *s) {
         errno = EINVAL; /* of another version, or no state file at all */
     } else {
