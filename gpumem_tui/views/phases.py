@@ -145,6 +145,10 @@ def phase_remarks(state: RunState) -> list[str]:
     if grown:
         spans = max(row.growth_spans for row in grown)
         remarks.append(f"growth: a span, over the latest {spans}")
+    elif followed := [row.growth_spans for row in state.phases if row.peak_growth_bytes == 0]:
+        remarks.append(
+            f"no phase steadily needs or leaves more from span to span (the latest {max(followed):,})"
+        )
     if any(row.count > 1 for row in state.phases):
         remarks.append("start, end: of the latest span")
     return remarks

@@ -142,6 +142,18 @@ def test_a_process_without_rank_or_known_card_is_named_by_what_is_known():
     assert text[2].startswith(" pid 4700 forward cuda:3 cold ")
 
 
+def test_a_run_whose_peaks_do_not_grow_says_so_once_enough_spans_were_seen():
+    flat = [
+        scripted.phase(0, name, "Bert", False, end_growth_bytes=0, peak_growth_bytes=0, growth_spans=64)
+        for name in ("forward", "eval")
+    ]
+    told = table_text(scripted.with_phases(phases=tuple(flat)), 80)
+    few = table_text(scripted.with_phases(), 80)
+
+    assert " no phase steadily needs or leaves more from span to span (the latest 64)" in told
+    assert not any("steadily" in line for line in few)
+
+
 def test_a_growth_has_a_column_only_where_there_is_one_and_says_over_how_many_spans():
     growing = scripted.phase(
         0, "eval", "Bert", False, end_growth_bytes=12 * MIB, peak_growth_bytes=0, growth_spans=64
