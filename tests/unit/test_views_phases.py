@@ -147,8 +147,8 @@ def test_a_run_whose_peaks_do_not_grow_says_so_once_enough_spans_were_seen():
         scripted.phase(0, name, "Bert", False, end_growth_bytes=0, peak_growth_bytes=0, growth_spans=64)
         for name in ("forward", "eval")
     ]
-    told = table_text(scripted.with_phases(phases=tuple(flat)), 80)
-    few = table_text(scripted.with_phases(), 80)
+    told, _ = table_text(scripted.with_phases(phases=tuple(flat)), 80)
+    few, _ = table_text(scripted.with_phases(), 80)
 
     assert " no phase steadily needs or leaves more from span to span (the latest 64)" in told
     assert not any("steadily" in line for line in few)
