@@ -114,7 +114,11 @@ def launch(plan: Plan) -> int:
     )
 
     def ready(keeper_pid: int) -> None:
-        run.write_facts(_facts(plan, run, machine, budget_bytes, keeper_pid, revision))
+        try:
+            run.write_facts(_facts(plan, run, machine, budget_bytes, keeper_pid, revision))
+        except BaseException:
+            shutil.rmtree(run.path, ignore_errors=True)  # likewise
+            raise
         start_recorder(run, machine)
         if plan.beside is not None:
             plan.beside(machine, keeper_pid, wire.started_ticks(keeper_pid))

@@ -5,6 +5,7 @@ was lost in the middle of one, its recording is taken as it is.
 """
 
 import contextlib
+import shutil
 import sys
 from pathlib import Path
 
@@ -36,7 +37,12 @@ class Series:
     def new(cls, sweep: plan.Sweep) -> "Series":
         """One that begins. Raises :class:`RecordingExists`, :class:`CannotRecord`, :class:`BadInput`."""
         assert sweep.options is not None
-        return cls(sweepfile.create(sweep.name), sweep, sweep.options)
+        folder = sweepfile.create(sweep.name)
+        try:
+            return cls(folder, sweep, sweep.options)
+        except GpumemError:
+            shutil.rmtree(folder, ignore_errors=True)  # nothing was tried: leave its name free
+            raise
 
     @classmethod
     def resumed(cls, folder: Path, sweep: plan.Sweep) -> "Series":

@@ -44,14 +44,27 @@ def test_a_run_outlives_the_space_for_its_recording(small_disk, simcard_librarie
     assert state.ranks[0].step > 10
 
 
-def test_a_disk_that_is_full_at_the_start_is_said_before_anything_is_run(small_disk, simcard_libraries):
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (["run", "--anyway", "--batch", "--"], 6),
+        (["run", "--simulate", "8GiB", "--batch", "--"], 2),
+        (["sweep", "--anyway", "--vary", "n=1", "--", "echo", "{n}"], 6),
+    ],
+    ids=["real cards", "simulated cards", "a sweep"],
+)
+def test_a_disk_that_is_full_at_the_start_is_said_before_anything_is_run(
+    small_disk, simcard_libraries, words, code
+):
     filler = os.open(small_disk.home / "filler", os.O_WRONLY | os.O_CREAT)
     with contextlib.suppress(OSError):
         while True:
             os.write(filler, b"x" * 4096)
     os.close(filler)
 
-    done = small_disk("run", "--anyway", "--batch", "--", "sh", "-c", "echo ran", exits=6)
+    done = small_disk(*words, "sh", "-c", "echo ran", exits=code)
 
     assert done.stdout == b""
     assert done.stderr.count(b"\n") == 1
+    assert b"No space left on device" in done.stderr
+    assert [*small_disk.home.glob("runs/*"), *small_disk.home.glob("sweeps/*")] == []
