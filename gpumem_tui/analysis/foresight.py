@@ -59,10 +59,13 @@ class Foresight(msgspec.Struct, frozen=True):
     refused: int
     """Requests that did not fit; where it is not 0, the run would have needed more than these figures."""
     invented_reads: int
+    """Values that the program read back although nothing had computed them: it may go another way."""
+    invented_counts: int = 0
+    """Those of them that say how much a mask or the like picks: memory for it is in no figure."""
 
     @property
     def fits(self) -> bool:
-        """Whether even the safe bound fits, and nothing was refused."""
+        """Whether even the safe bound fits, and nothing was refused; as far as values decide nothing."""
         return not self.refused and self.bound_bytes <= self.capacity_bytes
 
 
@@ -90,4 +93,5 @@ def foresee(peak: PeakCounts) -> Foresight:
         additions=tuple((what, size) for what, size in additions if size),
         refused=peak.refused,
         invented_reads=peak.invented_reads,
+        invented_counts=peak.invented_counts,
     )

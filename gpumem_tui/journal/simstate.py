@@ -2,7 +2,7 @@
 
 Read without the simulation's libraries, while the run goes on or long after it. The
 layout is ``struct sc_state`` of ``simcard/src/simcard.h``: a magic number, a version, the number
-of devices, then nine words a device. Refuses other versions: they have no peaks.
+of devices, then ten words a device. Refuses other versions: they have no peaks.
 """
 
 import struct
@@ -11,9 +11,9 @@ from pathlib import Path
 from gpumem_tui.records.simpeak import PeakCounts
 
 _MAGIC = 0x53494D4341524431
-_VERSION = 2
+_VERSION = 3
 _HEAD = struct.Struct("<3Q")
-_PEAK = struct.Struct("<9Q")
+_PEAK = struct.Struct("<10Q")
 _MOST = 16
 
 
@@ -34,8 +34,8 @@ def read_peaks(path: Path) -> tuple[PeakCounts, ...]:
 
 
 def _peak(index: int, data: bytes) -> PeakCounts:
-    total, reserved, used, outside, processes, convolution, refused, invented, grouped = _PEAK.unpack_from(
-        data, _HEAD.size + index * _PEAK.size
+    total, reserved, used, outside, processes, convolution, refused, invented, counts, grouped = (
+        _PEAK.unpack_from(data, _HEAD.size + index * _PEAK.size)
     )
     return PeakCounts(
         index=index,
@@ -47,5 +47,6 @@ def _peak(index: int, data: bytes) -> PeakCounts:
         convolution_bytes=convolution,
         refused=refused,
         invented_reads=invented,
+        invented_counts=counts,
         grouped_plans=grouped,
     )

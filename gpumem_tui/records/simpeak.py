@@ -21,5 +21,7 @@ class PeakCounts(msgspec.Struct, frozen=True):
     """Requests for memory that did not fit."""
     invented_reads: int
     """Numbers that the program read back although no kernel had computed them."""
+    invented_counts: int = 0
+    """Those of them that count what a boolean mask, ``nonzero`` or ``unique`` picks: shapes follow them."""
     grouped_plans: int = 0
     """Plans that cuDNN was asked for grouped convolutions that are not depthwise."""

@@ -9,9 +9,10 @@ from gpumem_tui.units import format_bytes
 def foresight_sentences(foresight: Sequence[Foresight]) -> list[str]:
     """What real cards would need: one sentence a device, then what the bound adds."""
     lines = []
+    condition = _condition(foresight)
     for device in foresight:
         card = format_bytes(device.capacity_bytes)
-        verdict = f"fits in {card}" if device.fits else f"may not fit in {card}"
+        verdict = f"fits in {card}{condition}" if device.fits else f"may not fit in {card}"
         if device.refused:
             verdict = (
                 f"{device.refused:,} requests did not fit in {card}: simulate a larger card for the peak"
@@ -30,14 +31,35 @@ def foresight_sentences(foresight: Sequence[Foresight]) -> list[str]:
     return lines
 
 
+def _condition(foresight: Sequence[Foresight]) -> str:
+    """On what "fits" hangs where the program went by values that nobody computed, on whichever device."""
+    counts = sum(device.invented_counts for device in foresight)
+    if counts:
+        masks = "a mask" if counts == 1 else f"{counts:,} masks"
+        return f" if little is picked where {masks} picked nothing here"
+    values = sum(device.invented_reads for device in foresight)
+    if values:
+        read = "a value" if values == 1 else f"{values:,} values"
+        return f" if no more memory hangs on {read} that nothing computed here"
+    return ""
+
+
 def invented_sentences(foresight: Sequence[Foresight]) -> list[str]:
     """That the program went by values nobody computed, on all devices together; none where it did not."""
     values = sum(device.invented_reads for device in foresight)
-    what = "value read back was 0, as no kernel computed it"
+    counts = sum(device.invented_counts for device in foresight)
+    if not values:
+        return []
+    what = "value read back was 0 (all() true), as no kernel computed it"
     if values > 1:
-        what = "values read back were 0, as no kernel computed them"
-    rest = "what boolean masks and nonzero pick (rows, a mixture's experts) is empty here and in no figure"
-    return [f"{values:,} {what}: {rest}"] if values else []
+        what = "values read back were 0 (all() true), as no kernel computed them"
+    rest = ""
+    if counts:
+        rest = (
+            f"; {counts:,} of them count what boolean masks, nonzero or unique pick (rows, a mixture's "
+            "experts): that is empty here and in no figure"
+        )
+    return [f"{values:,} {what}{rest}"]
 
 
 def assumption_sentences(assumptions: Sequence[tuple[str, str]]) -> list[str]:

@@ -75,13 +75,43 @@ def test_a_card_that_refused_something_does_not_show_the_whole_need():
 
 
 def test_numbers_that_no_kernel_computed_are_told_once_for_all_devices():
-    devices = [foresee(counts(invented_reads=1000)), foresee(counts(invented_reads=234))]
+    devices = [foresee(counts(invented_reads=1000, invented_counts=5)), foresee(counts(invented_reads=234))]
 
     (sentence,) = invented_sentences(devices)
-    assert "1,234 values read back were 0, as no kernel computed them" in sentence
-    assert "what boolean masks and nonzero pick" in sentence and "in no figure" in sentence
+    assert "1,234 values read back were 0 (all() true), as no kernel computed them" in sentence
+    assert "; 5 of them count what boolean masks, nonzero or unique pick" in sentence
+    assert "in no figure" in sentence
     assert not any("kernel computed" in each for each in foresight_sentences(devices))
     assert invented_sentences([foresee(counts())]) == []
+
+
+@pytest.mark.parametrize(
+    ("invented", "condition"),
+    [
+        ({}, ""),
+        ({"invented_reads": 1}, " if no more memory hangs on a value that nothing computed here"),
+        ({"invented_reads": 1000}, " if no more memory hangs on 1,000 values that nothing computed here"),
+        (
+            {"invented_reads": 9, "invented_counts": 1},
+            " if little is picked where a mask picked nothing here",
+        ),
+        (
+            {"invented_reads": 9, "invented_counts": 2},
+            " if little is picked where 2 masks picked nothing here",
+        ),
+    ],
+)
+def test_that_it_fits_is_said_with_what_it_hangs_on_for_every_device(invented, condition):
+    devices = [foresee(counts()), foresee(counts(**invented))]
+
+    told = [each for each in foresight_sentences(devices) if each.startswith("GPU")]
+    assert [each.partition("; ")[2] for each in told] == [f"fits in 39.5 GiB{condition}"] * 2
+
+
+def test_what_may_not_fit_hangs_on_nothing():
+    (first, *_) = foresight_sentences([foresee(counts(used_bytes=39 * GIB, invented_reads=7))])
+
+    assert first.endswith("; may not fit in 39.5 GiB")
 
 
 @pytest.mark.parametrize(
@@ -154,6 +184,7 @@ def test_a_simulated_run_ends_with_point_bound_and_what_was_invented(gpumem, sim
     assert b"GPU 0: peak device memory" in done.stderr
     assert b"safe bound" in done.stderr
     assert done.stderr.count(b"no kernel computed") == 1
+    assert b"fits in 7.90 GiB if little is picked where a mask picked nothing here" in done.stderr
     assert (
         b"assumed CUDA context, 294 MiB: at a process's first use of a device of capability 8.6"
         in done.stderr

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from gpumem_tui.journal.simstate import read_peaks
+
 pytestmark = pytest.mark.slow
 
 WORKLOAD = Path(__file__).with_name("workload_models.py")
@@ -81,6 +83,69 @@ def test_a_count_is_never_what_lay_in_its_place_before(simcard):
     assert mine == "3.5"
 
 
+LEFT = """
+import torch
+x, n = torch.zeros(100, 3, device="cuda"), torch.zeros(7, device="cuda")
+mine = torch.tensor([3.0, 4.0], device="cuda")
+
+def leave_numbers():
+    for _ in range(64):  # freed at once: their memory is that of what comes next
+        [torch.tensor([number], device="cuda") for number in (1.0, 7, True)]
+
+read = {
+    "sum": lambda: x.sum().item(),
+    "max": lambda: (n + 1).max().item(),
+    "argmax": lambda: x.argmax().item(),
+    "max of rows": lambda: x.max(1)[1][0].item(),
+    "mean in double": lambda: x.double().mean().item(),
+    "any": lambda: x.isnan().any().item(),
+    "elements": lambda: (x[0, 0] * 2 + 1).item(),
+    "numbers at once": lambda: sum((n + 1).tolist()),
+    "in its place": lambda: mine.add_(1).sum().item(),
+    "in the place of a copy": lambda: sum(mine.tolist()),
+}
+for name, number in read.items():
+    leave_numbers()
+    print(name, number(), sep=": ")
+"""
+
+
+def test_a_result_is_never_what_lay_in_its_place_before(simcard):
+    lines = simcard.python(LEFT).stdout.splitlines()
+
+    assert [line for line in lines if line.rpartition(": ")[2] not in ("0", "0.0", "False")] == []
+    assert len(lines) == simcard.device().invented_reads == 10
+
+
+def test_sizes_that_a_copy_has_brought_are_added_up_and_the_longest_is_found(simcard):
+    simcard.python("""
+        import torch
+        for n in (1, 2, 7, 32):
+            lengths = torch.arange(5, 5 + n, device="cpu").cuda()
+            assert lengths.sum().item() == sum(range(5, 5 + n))
+            assert (lengths.min().item(), lengths.max().item()) == (5, 4 + n)
+        pairs = torch.tensor([[3, 9], [5, 1]], device="cuda")
+        assert pairs.sum().item() == 18
+        assert (pairs[0] + 2).tolist() == [5, 11] and (pairs[0] - pairs[1]).tolist() == [-2, 8]
+        assert (3 + pairs[1][1]).item() == 4 and sum(pairs[0]).item() == 12
+        assert pairs[:, 0].sum().item() == 0                     # not one after the other: not computed
+    """)
+
+    assert simcard.device().invented_reads == 1
+
+
+def test_checks_of_whether_all_is_well_pass(simcard):
+    simcard.python("""
+        import torch
+        x, repeats = torch.zeros(3, 4, device="cuda"), torch.tensor([1, 2, 3], device="cuda")
+        torch.distributions.Normal(x, x + 1)                     # is every scale positive?
+        torch.repeat_interleave(x, repeats, dim=0)               # is no repeat negative?
+        torch.testing.assert_close(x, x)
+        assert torch.equal(x, x) and torch.isfinite(x).all() and not torch.isnan(x).any()
+        assert not (x == x).any() and not (x == 0).sum()         # otherwise it is as ever
+    """)
+
+
 def test_true_every_ends_loops_that_wait_and_trips_guards(simcard):
     """Why the setting is no default: it cannot tell the two kinds of question apart."""
     code = """
@@ -103,7 +168,7 @@ def test_numbers_that_no_kernel_computed_are_counted(simcard):
         x = torch.tensor([3.5], device="cuda")
         assert x.item() == 3.5              # put there by a copy: a true number
     """)
-    before = simcard.device().invented_reads
+    before = read_peaks(simcard.state)[0]
 
     simcard.python("""
         import torch
@@ -112,5 +177,6 @@ def test_numbers_that_no_kernel_computed_are_counted(simcard):
         assert x.sum().item() == 0
     """)
 
-    assert before == 0
-    assert simcard.device().invented_reads >= 2
+    after = read_peaks(simcard.state)[0]
+    assert (before.invented_reads, before.invented_counts) == (0, 0)
+    assert (after.invented_reads, after.invented_counts) == (2, 1)

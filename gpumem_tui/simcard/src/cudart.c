@@ -440,22 +440,48 @@ API cudaError_t cudaGraphLaunch(cudaGraphExec_t e, cudaStream_t s) {
 static __thread struct { dim3 grid, block; size_t shared; void *stream; } call;
 
 API void **__cudaRegisterFatBinary(void *binary) { (void)binary; static void *handle[4]; return handle; }
-/* CUB's kernels that write a count (of non-zeros, of what is selected), by which programs then
- * make tensors: known by name, and which of its arguments says where. */
-enum { COUNTERS = 1 << 14 };
-static struct { const void *kernel; int argument; } counters[COUNTERS];
-static unsigned counter_count;
+/* Kernels that are known by name, so that what they would write is never taken for what a copy
+ * had brought there: see sc_written. */
+enum writes {
+    NOTHING,
+    COUNT_1, COUNT_2, /* CUB: a count (of non-zeros, of what is selected), to where this argument says */
+    REDUCTION,        /* PyTorch: (ReduceOp), which has the input and then up to two outputs in it */
+    REDUCTION_ALL,    /* ... of all() */
+    SIZES_SUM, SIZES_MAX, SIZES_MIN, /* ... of 64-bit integers: lengths and sizes, by which programs make tensors */
+    SIZES_ADD_SCALAR, SIZES_ADD, /* elements, as below, of 64-bit integers: {other, alpha}, or {alpha} */
+    ELEMENTS,         /* PyTorch: (how many, function, {output, inputs...}, ...) */
+};
+enum { KNOWN = 1 << 17 };
+static struct { const void *kernel; enum writes writes; } known[KNOWN];
+static unsigned known_count;
 
-static int counts_into(const char *name) { /* 0: it does not */
-    if (!strstr(name, "3cub")) return 0;
-    if (strstr(name, "DeviceReduceSingleTileKernel")) return 1; /* (in, out, ...) */
-    if (strstr(name, "DeviceCompactInitKernel")) return 2;      /* (tiles, how many, count) */
-    return 0;
+static int starts(const char *text, const char *start) { return !strncmp(text, start, strlen(start)); }
+
+static enum writes what_writes(const char *name) {
+    static const char torch[] = "_ZN2at6native";
+    if (starts(name, torch)) {
+        name += sizeof torch - 1;
+        if (starts(name, "13reduce_kernel"))
+            return strstr(name, "and_kernel") ? REDUCTION_ALL
+                 : !strstr(name, "ReduceOpIlNS0_14func_wrapper_tIl") ? REDUCTION
+                 : strstr(name, "11sum_functorIlll") ? SIZES_SUM
+                 : strstr(name, "MaxNanFunctorIl") ? SIZES_MAX
+                 : strstr(name, "MinNanFunctorIl") ? SIZES_MIN : REDUCTION;
+        if (starts(name, "29vectorized_elementwise_kernel") || starts(name, "27unrolled_elementwise_kernel"))
+            return strstr(name, "WithCast") ? ELEMENTS
+                 : strstr(name, "21CUDAFunctorOnSelf_addIlE") ? SIZES_ADD_SCALAR
+                 : strstr(name, "15CUDAFunctor_addIlE") ? SIZES_ADD : ELEMENTS;
+        return NOTHING;
+    }
+    if (!strstr(name, "3cub")) return NOTHING;
+    if (strstr(name, "DeviceReduceSingleTileKernel")) return COUNT_1; /* (in, out, ...) */
+    if (strstr(name, "DeviceCompactInitKernel")) return COUNT_2;      /* (tiles, how many, count) */
+    return NOTHING;
 }
 
 static unsigned place_of(const void *kernel) {
-    unsigned at = (unsigned)((uintptr_t)kernel >> 4) % COUNTERS;
-    while (counters[at].kernel && counters[at].kernel != kernel) at = (at + 1) % COUNTERS;
+    unsigned at = (unsigned)((uintptr_t)kernel >> 4) % KNOWN;
+    while (known[at].kernel && known[at].kernel != kernel) at = (at + 1) % KNOWN;
     return at;
 }
 
@@ -463,17 +489,88 @@ API void __cudaRegisterFunction(void **module, const char *kernel, char *device_
                                 int limit, void *thread, void *block_index, void *block, void *grid, int *warp) {
     (void)module, (void)device_function, (void)limit, (void)thread, (void)block_index, (void)block;
     (void)grid, (void)warp;
-    int argument = counts_into(name);
-    if (!argument || counter_count >= COUNTERS / 2) return;
+    enum writes writes = what_writes(name);
+    if (!writes || known_count >= KNOWN / 2) return;
     unsigned at = place_of(kernel);
-    if (!counters[at].kernel) counter_count++;
-    counters[at].argument = argument;
-    __atomic_store_n(&counters[at].kernel, kernel, __ATOMIC_RELEASE);
+    if (!known[at].kernel) known_count++;
+    known[at].writes = writes;
+    __atomic_store_n(&known[at].kernel, kernel, __ATOMIC_RELEASE);
 }
 
-static void note_count(const void *kernel, void **args) {
+static int on_card(const void *ptr) {
+    struct sc_block b;
+    return (uintptr_t)ptr >> 32 && sc_block_find(ptr, &b) && b.kind == SC_DEVICE;
+}
+
+/* The outputs within a ReduceOp, at a place that differs with types: what stands there is input,
+ * output, a second one or NULL, three buffers or NULL, a first index, two truth values, and
+ * the number of outputs. Before it are tables of which only the start is set: what follows
+ * may be of an older one, at another place. */
+static void *const *outputs_of(const char *op) {
+    enum { FROM = 920, TO = 1120 };
+    void *const *found = NULL;
+    for (const char *place = op + FROM; place < op + TO; place += 8) {
+        void *const *at = (void *const *)place;
+        int count = ((const int *)(at + 7))[1], good = 1;
+        if ((uintptr_t)at[6] >> 40 || ((uintptr_t)at[7] & 0xfefe) || count < 1 || count > 2) continue;
+        if (!on_card(at[0]) || !on_card(at[1])) continue;
+        for (int more = 2; more < 6; more++) good &= !at[more] || on_card(at[more]);
+        if (good) found = at + 1;
+    }
+    return found;
+}
+
+/* Sizes that copies have brought (the lengths of sequences, of objects that ranks send) are summed
+ * up, the longest is found, and they are added to each other, where they stand in a row. */
+enum { MOST_SIZES = 32 };
+
+static int reduced(enum writes writes, void *const *outputs) {
+    enum { BACK = 912, STRIDES = 4 + 25 * 12 };
+    const int64_t *from = outputs[-1];
+    /* dimensions; for each its size, with two numbers for dividing; strides in bytes */
+    const int *calculator = (const int *)((const char *)(outputs - 1) - BACK);
+    size_t count = (size_t)calculator[1];
+    if (calculator[0] != 1 || calculator[STRIDES / 4] != 8 || !count || count > MOST_SIZES) return 0;
+    if (!sc_copied(from, count * 8)) return 0;
+    int64_t result = from[0];
+    for (size_t i = 1; i < count; i++)
+        result = writes == SIZES_SUM ? result + from[i]
+               : (writes == SIZES_MAX) == (from[i] > result) ? from[i] : result;
+    sc_copy(outputs[0], &result, sizeof result, NULL);
+    return 1;
+}
+
+static int added(enum writes writes, int count, const int64_t *with, void *const *data) {
+    int64_t sums[MOST_SIZES];
+    const int64_t *one = data[1], *two = writes == SIZES_ADD ? data[2] : NULL;
+    if (count < 1 || count > MOST_SIZES || !sc_copied(one, (size_t)count * 8)) return 0;
+    if (two && !sc_copied(two, (size_t)count * 8)) return 0;
+    for (int i = 0; i < count; i++) sums[i] = one[i] + (two ? with[0] * two[i] : with[1] * with[0]);
+    sc_copy(data[0], sums, (size_t)count * 8, NULL);
+    return 1;
+}
+
+static void note_output(const void *kernel, void **args) {
     unsigned at = place_of(kernel);
-    if (counters[at].kernel && args) sc_counted(*(void **)args[counters[at].argument]);
+    void *const *data;
+    if (!known[at].kernel || !args) return;
+    switch (known[at].writes) {
+    case NOTHING: return;
+    case COUNT_1: sc_written(*(void **)args[1], 8, SC_COUNT); return;
+    case COUNT_2: sc_written(*(void **)args[2], 8, SC_COUNT); return;
+    case SIZES_SUM: case SIZES_MAX: case SIZES_MIN:
+    case REDUCTION: case REDUCTION_ALL:
+        data = outputs_of(args[0]);
+        if (data && known[at].writes >= SIZES_SUM && known[at].writes <= SIZES_MIN && reduced(known[at].writes, data))
+            return;
+        for (int i = 0; data && i < 2; i++)
+            sc_written(data[i], 4, known[at].writes == REDUCTION_ALL ? SC_ALL : SC_WRITTEN);
+        return;
+    case SIZES_ADD_SCALAR: case SIZES_ADD:
+        if (added(known[at].writes, *(int *)args[0], args[1], args[2])) return; /* fall through */
+    case ELEMENTS: /* of 8 bytes at most: up to the last one's first word */
+        sc_written(*(void **)args[2], 8 * (size_t)*(int *)args[0] - 4, SC_WRITTEN);
+    }
 }
 
 API unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, void *stream) {
@@ -489,7 +586,7 @@ API char __cudaInitModule(void **handle) { (void)handle; return 1; }
 API cudaError_t __cudaGetKernel(cudaKernel_t *k, const void *f) { *k = (cudaKernel_t)f; return cudaSuccess; }
 API cudaError_t cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
     (void)grid, (void)block, (void)shared;
-    note_count(f, args);
+    note_output(f, args);
     return done(sc_launch(s, 1));
 }
 API cudaError_t __cudaLaunchKernel(cudaKernel_t k, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
@@ -500,7 +597,7 @@ API cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block
     return cudaLaunchKernel(f, grid, block, args, shared, s);
 }
 API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *f, void **args) {
-    note_count(f, args);
+    note_output(f, args);
     return done(sc_launch(config->stream, 1));
 }
 API cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *f) {

@@ -498,41 +498,73 @@ int sc_event_elapsed(sc_event *start, sc_event *end, float *ms) {
  * whoever had the block before. A number read back (a loss, the count of
  * non-zeros) would then be anything; so it is 0, unless it came to its place by
  * a copy of at most SMALL bytes. Such words are marked, and copies between
- * devices take the marks along. */
+ * devices take the marks along. Kernels that are known by name (cudart.c) mark
+ * where they would write: such words are 0 in larger reads of up to SMALL bytes as
+ * well, and all() of something is true, as of nothing: it asks whether all is well. */
 enum { SMALL = 256, NUMBER = 8, MARKS = 1 << 16 };
+enum { UNMARKED, COPIED, COPIED_BYTES, WRITTEN = SC_WRITTEN, ALL = SC_ALL, COUNT = SC_COUNT };
 static uintptr_t marks[MARKS]; /* the address of a word, by its last bits */
-static char is_wide[MARKS];     /* it came with a copy of whole words */
+static char kinds[MARKS];
 
-/* A kernel may have written over a marked word since. Counts take their marks away
- * (sc_counted); other numbers are seldom read where others were put. But a byte (whether some check is true) is read where
- * anything was: it counts only if a copy of bytes brought it. */
-static void set_marks(const void *ptr, size_t size, int on) {
+static void set_marks(const void *ptr, size_t size, int kind) {
     for (uintptr_t w = (uintptr_t)ptr / 4; w <= ((uintptr_t)ptr + size - 1) / 4; w++) {
-        if (!on && marks[w % MARKS] != w) continue;
-        marks[w % MARKS] = on ? w : 0;
-        is_wide[w % MARKS] = size % 4 == 0;
+        if (!kind && marks[w % MARKS] != w) continue;
+        marks[w % MARKS] = kind ? w : 0;
+        kinds[w % MARKS] = (char)kind;
     }
 }
 
-static int marked(const void *ptr, size_t size) {
-    for (uintptr_t w = (uintptr_t)ptr / 4; w <= ((uintptr_t)ptr + size - 1) / 4; w++)
-        if (marks[w % MARKS] != w || (size == 1 && is_wide[w % MARKS])) return 0;
-    return 1;
+static int kind_at(uintptr_t w) { return marks[w % MARKS] == w ? kinds[w % MARKS] : UNMARKED; }
+
+/* A byte (whether some check is true) is read where anything was: of copies it
+ * trusts only one of bytes, since a kernel not known may have been there since. */
+static int kind_of(const void *ptr, size_t size) {
+    uintptr_t w = (uintptr_t)ptr / 4;
+    int kind = kind_at(w);
+    while (++w <= ((uintptr_t)ptr + size - 1) / 4)
+        if (kind_at(w) != kind) return UNMARKED;
+    return size == 1 && kind == COPIED ? UNMARKED : kind;
 }
 
-void sc_counted(const void *ptr) { set_marks(ptr, NUMBER, 0); }
+void sc_written(const void *ptr, size_t size, enum sc_written kind) {
+    if (ptr && size) set_marks(ptr, size < SMALL ? size : SMALL, (int)kind);
+}
+
+int sc_copied(const void *ptr, size_t size) { return kind_of(ptr, size) == COPIED; }
+
+/* The state counts what depends on nothing: it is not to be relied on. */
+static void count_invented(int ordinal, int counts) {
+    struct sc_peak *peak = &sc_state()->peak[visible[ordinal].device];
+    __atomic_add_fetch(&peak->invented, 1, __ATOMIC_RELAXED);
+    if (counts) __atomic_add_fetch(&peak->counts, 1, __ATOMIC_RELAXED);
+}
 
 static void read_number(void *dst, const void *src, size_t size, int ordinal) {
     static unsigned bytes_read;
     unsigned every = (unsigned)sc_get(SC_true_every);
-    if (marked(src, size)) {
+    int kind = kind_of(src, size);
+    if (kind == COPIED || kind == COPIED_BYTES) {
         memcpy(dst, src, size);
-    } else { /* the state counts them: what depends on such a number is not to be relied on */
+    } else {
         memset(dst, 0, size);
-        __atomic_add_fetch(&sc_state()->peak[visible[ordinal].device].invented, 1, __ATOMIC_RELAXED);
+        if (kind == ALL) *(char *)dst = 1;
+        count_invented(ordinal, kind == COUNT);
     }
     if (every && size == 1 && !(__atomic_add_fetch(&bytes_read, 1, __ATOMIC_RELAXED) % every))
         *(char *)dst = 1;
+}
+
+static void read_numbers(char *dst, const char *src, size_t size, int ordinal) {
+    int invented = 0, counts = 0;
+    memmove(dst, src, size);
+    for (size_t i = 0; i < size; i++) {
+        int kind = kind_at((uintptr_t)(src + i) / 4);
+        if (kind < WRITTEN) continue;
+        dst[i] = kind == ALL;
+        invented = 1;
+        counts |= kind == COUNT;
+    }
+    if (invented) count_invented(ordinal, counts);
 }
 
 static void clear(char *dst, size_t size) { /* gives whole pages back */
@@ -591,8 +623,10 @@ int sc_copy(void *dst, const void *src, size_t size, void *stream) {
     if (from_device && to_device && size >= 1 << 20 && apart(dst, src, size))
         copy_sparse(dst, src, size);
     else if (from_device && !to_device && size <= NUMBER) read_number(dst, src, size, from.ordinal);
+    else if (from_device && !to_device && size <= SMALL) read_numbers(dst, src, size, from.ordinal);
     else memmove(dst, src, size);
-    if (to_device && size <= SMALL) set_marks(dst, size, !from_device || marked(src, size));
+    if (to_device && size <= SMALL)
+        set_marks(dst, size, from_device ? kind_of(src, size) : size % 4 ? COPIED_BYTES : COPIED);
     return SC_OK;
 }
 
@@ -604,7 +638,7 @@ int sc_fill(void *dst, int value, size_t size, void *stream) {
     }
     if (!value && size >= 1 << 20 && on_device(dst, &b)) clear(dst, size);
     else memset(dst, value, size);
-    if (size && size <= SMALL) set_marks(dst, size, 1);
+    if (size && size <= SMALL) set_marks(dst, size, size % 4 ? COPIED_BYTES : COPIED);
     return sc_sticky_error();
 }
 

@@ -82,7 +82,7 @@ struct sc_device {
 };
 
 /* What was highest, per device. Files of a run are read when nothing of it lives any
- * more, without these libraries: it stands at the start of the file, 9 words each
+ * more, without these libraries: it stands at the start of the file, 10 words each
  * (gpumem_tui/journal/simstate.py); change it there as well, with the version. */
 struct sc_peak {
     uint64_t total, reserved;
@@ -92,6 +92,7 @@ struct sc_peak {
     uint64_t convolution; /* weights, input and output of the largest dense NCHW one */
     uint64_t refused;   /* requests that did not fit */
     uint64_t invented;  /* numbers read back that no kernel had computed */
+    uint64_t counts;    /* those of them that say how much was picked by a mask and the like */
     uint64_t grouped;   /* plans of grouped convolutions that are not depthwise */
 };
 
@@ -208,7 +209,11 @@ API int sc_event_busy(sc_event *event);
 API void sc_event_wait(sc_event *event);
 API int sc_event_elapsed(sc_event *start, sc_event *end, float *ms);
 
-API void sc_counted(const void *ptr); /* a kernel writes a count there */
+/* What a kernel that was launched would write somewhere: a result; whether all of something is
+ * true; how many there are of something, by which the program then makes tensors. */
+enum sc_written { SC_WRITTEN = 8, SC_ALL, SC_COUNT };
+API void sc_written(const void *ptr, size_t size, enum sc_written what);
+API int sc_copied(const void *ptr, size_t size); /* what is there came by copies */
 API int sc_copy(void *dst, const void *src, size_t size, void *stream);
 API int sc_fill(void *dst, int value, size_t size, void *stream);
 

@@ -63,7 +63,7 @@ static void make_machine(struct sc_state *s, const char *devices, const char *na
     size_t kept = offsetof(struct sc_state, device_count);
     memset((char *)s + kept, 0, sizeof *s - kept);
     memset(s->peak, 0, sizeof s->peak);
-    s->head_version = 2;
+    s->head_version = 3;
     memcpy(s->settings, setting_defaults, sizeof setting_defaults);
     snprintf(s->name, sizeof s->name, "%s", name);
     sscanf(cc, "%u.%u", &s->cc_major, &s->cc_minor);
