@@ -55,6 +55,8 @@ class Plot(msgspec.Struct, frozen=True):
     until: int
     """Number of columns that have begun."""
     top_bytes: int
+    whole: bool
+    """Whether the plot goes up to all that the card has."""
     used: list[Column | None]
     reserved: list[Column | None]
     allocated: list[Column | None]
@@ -77,8 +79,11 @@ def plot(
     style: str,
     latest: RunState,
     before: Plot | None = None,
+    close: bool = False,
 ) -> Plot:
     """The chart of one device over a window; ``until_ns`` is the last moment that there is to see.
+
+    ``close``: of a card that stays nearly empty, only as much as its levels need.
 
     Marks are also those of the latest picture, for they may lie after the cursor. Of the chart
     ``before`` over the same window, only columns that may have changed are made anew.
@@ -103,9 +108,9 @@ def plot(
     known = [] if before is None else before.used[: kept * scale]
     used = [*known, *(less(column, share) for column in columns(device.driver_used, rest, until_ns))]
     reserved, allocated = of(device.curves, "reserved"), of(device.curves, "allocated")
-    top, _ = present.device_total(device)
-    if top is None:
-        top = max((c[1] for c in (*used, *reserved, *allocated) if c is not None), default=0)
+    whole, _ = present.device_total(device)
+    highest = max((c[1] for c in (*used, *reserved, *allocated) if c is not None), default=0)
+    top = highest if whole is None else _nearer(whole, highest) if close else whole
     marks: dict[int, str] = {}
     for event in (*latest.events, *latest.marked, *(state.marked if state is not latest else ())):
         column = view.column_of(event.t_ns)
@@ -124,6 +129,7 @@ def plot(
         fine=fine,
         until=min(view.columns, view.column_of(until_ns) + 1),
         top_bytes=max(1, top),
+        whole=whole is None or top == whole,
         used=used,
         reserved=reserved,
         allocated=allocated,
@@ -141,6 +147,20 @@ def plot(
             for number, curve in enumerate(device.curves)
         ],
     )
+
+
+_NEARER = 4
+"""A chart of a card that stays nearly empty shows so small a part of it, or that part of that part …"""
+
+_FULL = 0.9
+"""… as its levels do not fill by more than this."""
+
+
+def _nearer(whole: int, highest: int) -> int:
+    top = whole
+    while highest and highest <= top / _NEARER * _FULL:
+        top //= _NEARER
+    return top
 
 
 def _band_row(
@@ -172,7 +192,7 @@ def draw(
     if drawing.cursor is not None:
         strokes.cross(columns, drawing.cursor)
     grid = known.joined(columns, max(drawing.until, (drawing.cursor or 0) + 1))
-    if height > 1:
+    if height > 1 and drawing.whole:
         top = [column[-1] for column in columns]
         strokes.limit(top, drawing.until)
         grid[-1] = strokes.runs(top)
@@ -194,7 +214,8 @@ def _label(row: int, height: int, top: int) -> str:
     parts = 1 if height < 4 else 2 if height < 12 else 4
     for part in range(1, parts + 1):
         if row + 1 == -(-height * part // parts):
-            return right(units.format_gib(round(top * part / parts), precision=1), GUTTER - 2) + "┤"
+            precision = 1 if top >= 4 * units.GIB else 2 if top >= units.GIB else 3
+            return right(units.format_gib(round(top * part / parts), precision=precision), GUTTER - 2) + "┤"
     return " " * (GUTTER - 2) + "│"
 
 
@@ -290,8 +311,12 @@ class Sheet:
             style=style,
             latest=latest or state,
             before=self._before,
+            close=True,
         )
         self._before = drawing
+        if not drawing.whole:
+            name = f"{name[:-1]}, to {units.format_bytes(drawing.top_bytes)} "
+            title = ends((Span("──", "rule"), Span(name, "title")), key, cells, "─")
         live = cursor_ns is None and state.facts.ended_ns is None
         body = draw(drawing, state, rows - 1, style=style, live=live, known=self._rows)
         return [fit(line, cells) for line in (title, *body)]

@@ -299,6 +299,46 @@ def test_round_times_of_day_stand_where_they_are():
     assert len({axis[tick + 1 : tick + 6] for tick in ticks[:-1]}) == len(ticks) - 1
 
 
+def nearly_empty(highest_bytes, seconds=600):
+    """A card of 24 GiB whose levels go up to so many bytes and no further."""
+    state = scripted.picture(seconds, foreign=0)
+    (device,) = state.devices
+    level = scripted.series(seconds, lambda second: highest_bytes // (1 + int(second) % 2))
+    curve = msgspec.structs.replace(device.curves[0], allocated=level, reserved=level)
+    shown = msgspec.structs.replace(device, driver_used=Series.empty(), curves=(curve,))
+    return msgspec.structs.replace(state, devices=(shown,))
+
+
+def test_a_chart_of_a_nearly_empty_card_shows_as_much_of_it_as_its_levels_need_and_says_so():
+    lines = drawn(nearly_empty(GIB))
+
+    assert lines[0].startswith("── GPU 0  last 5 min, to 1.50 GiB ─")
+    assert lines[1].startswith("  1.50┤ ")
+    assert "█" in lines[3]
+    assert "▔" not in "".join(lines)  # the card does not end there
+
+
+@pytest.mark.parametrize("gib", [0.01, 0.3, 1.2, 5.3, 6, 23])
+def test_whatever_a_card_holds_fills_a_fifth_of_its_chart_at_least_and_never_all_of_a_near_one(gib):
+    state = nearly_empty(int(gib * GIB))
+    shown = chart.plot(
+        state.devices[0],
+        state,
+        timeline(state).shown,
+        until_ns=state.now_ns,
+        cursor_ns=None,
+        style="block",
+        latest=state,
+        close=True,
+    )
+
+    share = gib * GIB / shown.top_bytes
+
+    assert share > 0.2
+    assert shown.whole == (shown.top_bytes == 24 * GIB)
+    assert shown.whole or share <= 0.9
+
+
 def test_the_cursor_tells_exact_values_phase_and_step():
     state = scripted.picture(3000)
     lines = drawn(state, cursor_s=2900.5)
