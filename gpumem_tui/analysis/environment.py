@@ -179,6 +179,8 @@ def _others(surroundings: Surroundings) -> Ability:
     what = "who others are"
     if surroundings.hidden_processes:
         return Ability(what, Verdict.NO, "/proc hides other users' processes (hidepid)")
+    if surroundings.pid_namespace is None:
+        return Ability(what, Verdict.NO, "/proc does not show even this process")
     if surroundings.pid_namespace == "own":
         return Ability(what, Verdict.PARTLY, "of this container only; others are kept as rows without a name")
     if not surroundings.root:

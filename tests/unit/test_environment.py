@@ -42,6 +42,13 @@ def why(made, what):
     return next(ability.why for ability in made.abilities if ability.what == what)
 
 
+def test_without_proc_nobody_is_known_by_name():
+    made = report(replace(HERE, pid_namespace=None), DRIVER, TORCH)
+
+    assert verdicts(made)["who others are"] is Verdict.NO
+    assert verdicts(made)["which process is ours"] is Verdict.UNKNOWN
+
+
 def test_where_everything_is_there_nothing_is_missing_and_all_can_be_measured():
     made = report(HERE, DRIVER, TORCH)
 
