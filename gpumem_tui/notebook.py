@@ -39,7 +39,7 @@ from gpumem_tui.keeper.log import KeeperLog
 from gpumem_tui.records.ending import Ending
 from gpumem_tui.session import Recording
 from gpumem_tui.session.cell import devices_of, phases_since, settled
-from gpumem_tui.sources.revision import revision_of
+from gpumem_tui.sources.revision import revision_of, working_folder
 from gpumem_tui.views.report import cell as cells
 from gpumem_tui.views.report import html, text
 from gpumem_tui.views.report.sheet import Sheet
@@ -237,7 +237,7 @@ def _start_recording() -> RunDirectory:
             namespaces=namespaces(),
             run=run.name,
             command=[sys.executable, *sys.argv],
-            cwd=str(Path.cwd()),
+            cwd=str(working_folder()),
             host=platform.node(),
             user=getpass.getuser(),
             boot=wire.boot_id(),
@@ -247,7 +247,7 @@ def _start_recording() -> RunDirectory:
             interactive=False,
             keeper_pid=pid,
             keeper_ticks=wire.started_ticks(pid),
-            revision=revision_of(Path.cwd()),
+            revision=revision_of(working_folder()),
         )
     )
     log = KeeperLog(run.path)

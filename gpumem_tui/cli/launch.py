@@ -11,7 +11,6 @@ import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import gpumem_tui
@@ -23,7 +22,7 @@ from gpumem_tui.journal.runfile import RunFile, namespaces, privately
 from gpumem_tui.keeper import end_like, keep_batch, keep_terminal, workload_environment
 from gpumem_tui.keeper.batch import find_program
 from gpumem_tui.records.revision import Revision
-from gpumem_tui.sources.revision import revision_of
+from gpumem_tui.sources.revision import revision_of, working_folder
 from gpumem_tui.units import parse_size
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def launch(plan: Plan) -> int:
     """
     find_program(plan.command, os.environ)  # before anything is made
     budget_bytes = parse_size(plan.disk_budget, what="--disk-budget")
-    revision = revision_of(Path.cwd())
+    revision = revision_of(working_folder())
     step = slurm_step(os.environ) if plan.name is None and plan.simulation is None else None
     if step is not None and plan.how == "batch":
         return _join_step(plan, step, budget_bytes, revision)
@@ -174,7 +173,7 @@ def _facts(
         namespaces=namespaces(),
         run=run.name,
         command=plan.command,
-        cwd=str(Path.cwd()),
+        cwd=str(working_folder()),
         host=platform.node(),
         user=_user(),
         boot=wire.boot_id(),

@@ -99,7 +99,7 @@ def _new(arguments: argparse.Namespace, attempts: int) -> plan.Sweep:
     """A sweep as it was asked for. Raises :class:`UsageError`, :class:`BadInput`."""
     from gpumem_tui.cli.run import command_of, labels_of
     from gpumem_tui.journal import rundir
-    from gpumem_tui.sources.revision import revision_of
+    from gpumem_tui.sources.revision import revision_of, working_folder
 
     variables = [plan.variable_of(text) for text in arguments.vary]
     cases = [plan.variable_of(text, "--each") for text in arguments.each]
@@ -124,9 +124,9 @@ def _new(arguments: argparse.Namespace, attempts: int) -> plan.Sweep:
         started_wall_ns=time.time_ns(),
         host=platform.node(),
         version=gpumem_tui.__version__,
-        revision=revision_of(Path.cwd()),
+        revision=revision_of(working_folder()),
         options=plan.Options(
-            cwd=str(Path.cwd()),
+            cwd=str(working_folder()),
             protocol=arguments.protocol,
             kernel_us=arguments.kernel_us,
             sim_set=tuple(arguments.sim_set),
@@ -157,7 +157,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Path, plan.Sweep]:
     Raises :class:`UsageError`, :class:`BadInput`, :class:`UnreadableRecording`.
     """
     from gpumem_tui.errors import RunNotFound
-    from gpumem_tui.sources.revision import revision_of
+    from gpumem_tui.sources.revision import revision_of, working_folder
 
     given = next((name for name, unset in _NEW.items() if getattr(arguments, name) != unset), None)
     if given is not None:
@@ -180,7 +180,7 @@ def _resumed(arguments: argparse.Namespace) -> tuple[Path, plan.Sweep]:
         time.time_ns(),
         platform.node(),
         gpumem_tui.__version__,
-        revision_of(Path.cwd()),
+        revision_of(working_folder()),
     )
     return folder, msgspec.structs.replace(
         sweep,

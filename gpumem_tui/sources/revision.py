@@ -24,6 +24,17 @@ _QUIET = (
 )
 
 
+def working_folder() -> Path:
+    """The folder that this process is in; of one that was removed, what the kernel calls it."""
+    try:
+        return Path.cwd()
+    except OSError:
+        try:
+            return Path(os.readlink("/proc/self/cwd"))  # noqa: PTH115  a text: there is no such path
+        except OSError:
+            return Path("?")
+
+
 def revision_of(folder: Path, timeout_s: float = TIMEOUT_S) -> Revision:
     """The revision of the working tree that holds ``folder``; what is not known has a reason."""
     try:
@@ -33,7 +44,8 @@ def revision_of(folder: Path, timeout_s: float = TIMEOUT_S) -> Revision:
         root, name = told.stdout.splitlines()[:2]
         commit = _git(folder, timeout_s, "rev-parse", "HEAD").stdout.strip()
     except FileNotFoundError:
-        return Revision(reason="git is not installed")
+        gone = not folder.is_dir()
+        return Revision(reason="the working directory was removed" if gone else "git is not installed")
     except OSError as error:
         return Revision(reason=f"git cannot be run: {error.strerror}")
     except subprocess.TimeoutExpired:

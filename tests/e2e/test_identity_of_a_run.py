@@ -2,8 +2,10 @@
 
 import json
 import subprocess
+import sys
 
 import pytest
+from product import COMMAND
 
 
 @pytest.fixture
@@ -79,3 +81,20 @@ def test_a_sweep_says_of_which_code_it_is(gpumem, committed):
 
     assert (told["revision"]["commit"], told["revision"]["dirty"]) == (committed, True)
     assert f"Code: commit {committed[:12]} with changed files." in said
+
+
+@pytest.mark.slow
+def test_a_run_in_a_folder_that_was_removed_runs_and_says_so(gpumem, tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    into = "import os, sys; os.chdir(sys.argv[1]); os.rmdir(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:])"
+    words = [*COMMAND, "run", "--batch", "--anyway", "--", "/bin/echo", "ran"]
+
+    done = subprocess.run(
+        [sys.executable, "-c", into, folder, *words], env=gpumem.environment, capture_output=True, timeout=60
+    )
+
+    identity = gpumem.report()["run"]["identity"]
+    assert (done.returncode, done.stdout) == (0, b"ran\n")
+    assert identity["cwd"] == f"{folder} (deleted)"
+    assert identity["revision"]["reason"] == "the working directory was removed"
