@@ -6,7 +6,6 @@ after SIGTERM and SIGHUP; ``watch_signals`` ends the app in order for both.
 """
 
 import asyncio
-import codecs
 import contextlib
 import fcntl
 import os
@@ -18,12 +17,12 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
-from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.messages import TerminalSupportsSynchronizedOutput
 
 from gpumem_tui.views.tui.delta import Delta
+from gpumem_tui.views.tui.keyboard import Keyboard
 from gpumem_tui.views.tui.line import QUESTION, LineSpeed
 
 _BACKLOG = 4
@@ -78,8 +77,7 @@ class Terminal(LinuxDriver):
         """Read the terminal, asleep while nothing comes; Textual's own looks ten times a second."""
         if self._wake is None:
             return
-        parser = XTermParser(self._debug)
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        keyboard = Keyboard(self._debug)
         ticking_s = 0.0
         with selectors.PollSelector() as selector:
             selector.register(self.fileno, selectors.EVENT_READ)
@@ -94,10 +92,11 @@ class Terminal(LinuxDriver):
                     if not data:  # the terminal is gone; SIGHUP, which comes with that, ends the view
                         return
                     ticking_s = time.monotonic() + _TICKING_S
-                    for message in parser.feed(decode(data)):
+                    for message in keyboard.hear(data):
                         self.process_message(message)
-                for message in parser.tick():
-                    self.process_message(message)
+                else:
+                    for message in keyboard.rest():
+                        self.process_message(message)
 
     def disable_input(self) -> None:
         """Read the terminal no more."""
