@@ -66,14 +66,21 @@ class Curve:
         return len(self._t)
 
     def add(self, since_ns: int, t_ns: int, low: int, high: int, last: int) -> None:
-        """Add a point; one that is older than the end is put out (clocks of one writer never go back)."""
+        """Add a point; one that is older than the end is put out (clocks of one writer never go back).
+
+        So is one beyond 64 bits: a damaged line, which no counter has written.
+        """
         if self._t and t_ns < self._t[-1]:
             return
-        self._since.append(since_ns)
-        self._t.append(t_ns)
-        self._low.append(low)
-        self._high.append(high)
-        self._last.append(last)
+        try:
+            self._since.append(since_ns)
+            self._low.append(low)
+            self._high.append(high)
+            self._last.append(last)
+            self._t.append(t_ns)
+        except OverflowError:
+            for column in (self._since, self._low, self._high, self._last):
+                del column[len(self._t) :]
         while len(self._t) > POINTS:
             self._fold_older_half()
             if len(self._t) > POINTS:  # hardly anything but gaps: nothing is lost, so larger ones must go

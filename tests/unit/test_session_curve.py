@@ -3,6 +3,7 @@
 import itertools
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +101,20 @@ def test_a_series_stays_as_it_was_while_the_curve_goes_on(values, data):
     assert [[*column] for column in columns] == copied
     assert [[*column[-3:]] for column in columns] == [column[-3:] for column in copied]
     assert all(len(column) == len(copied[0]) for column in columns)
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize("damaged", [1 << 63, -(1 << 63) - 1])
+def test_a_value_that_no_counter_has_is_no_point(place, damaged):
+    curve = Curve()
+    curve.add(1, 1, 10, 20, 15)
+    values = [2, 2, 10, 20, 15]
+    values[place] = damaged
+
+    curve.add(*values)
+    curve.add(3, 3, 30, 30, 30)
+
+    series = curve.series()
+    assert [list(column) for column in (series.since_ns, series.t_ns, series.last)] == [
+        *[[1, 3], [1, 3], [15, 30]],
+    ]
