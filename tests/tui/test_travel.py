@@ -1,5 +1,7 @@
 """Time travel by keys and by mouse; the device screen; a newcomer's paths through every screen."""
 
+import re
+
 import longrun
 import msgspec
 from textual import events
@@ -31,6 +33,19 @@ async def test_scrubbing_back_shows_the_whole_picture_of_then_and_how_far_it_is_
         assert f"{allocated / scripted.GIB:.2f} of {reserved / scripted.GIB:.2f} GiB" in view.text("ranks")
         assert f"step {then * 2}" in view.text("ranks")
         assert "behind by 50 s" in view.text("footer")
+
+
+async def test_beside_a_sentence_a_narrow_footer_keeps_to_the_moment_that_is_held():
+    async with View(scripted.picture(600)) as narrow, View(scripted.picture(600), size=WIDE) as wide:
+        footers = []
+        for view in (narrow, wide):
+            await view.press("shift+left", "y")
+            footers.append(view.text("footer"))
+
+    assert "copied" in footers[0]
+    assert re.search(r" paused at [0-9:]{8}$", footers[0])
+    assert "behind" not in footers[0]
+    assert "behind by " in footers[1]
 
 
 async def test_end_and_space_come_back_to_now():

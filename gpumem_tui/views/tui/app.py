@@ -197,7 +197,7 @@ class MonitorApp(Travel, Usage, Arranging, TerminalApp[AppResult]):
     def _status(self) -> Line:
         if self._notice is not None:
             role, text = self._notice
-            return (Span(f" {text} ", role), *self.when())
+            return (Span(f" {text} ", role), *self.when(brief=self.size.width < _BOTH))
         return self.when()
 
     # --- keys -------------------------------------------------------------------------------------
@@ -374,6 +374,10 @@ class MonitorApp(Travel, Usage, Arranging, TerminalApp[AppResult]):
     def crashed(self, sentence: str, report: Path | None) -> AppResult:
         """The view crashed."""
         return AppResult(Left.CRASHED, 70, sentence, report)
+
+
+_BOTH = 110
+"""Cells of a footer that has room for a sentence and for how far a held picture is from now."""
 
 
 async def _done(awaited: Awaitable[None] | None) -> None:

@@ -65,14 +65,14 @@ class Travel:
             self.state = state
         return better and self.paused
 
-    def when(self) -> Line:
+    def when(self, *, brief: bool = False) -> Line:
         """For the footer: which moment is shown, and how far it is from now; empty where that is now."""
         cursor_ns, latest = self.timeline.cursor_ns, self.latest
         if cursor_ns is None or latest is None:
             return ()
         at = present.wall_clock(latest.facts, cursor_ns)
         late, far = "", present.behind(self.timeline.held_behind_ns, self.timeline.behind_ns)
-        if far:
+        if far and not brief:
             late = f", {far} before the end" if latest.facts.ended_ns is not None else f", behind by {far}"
         return (Span(f" paused at {at}{late} ", "prompt"),)
 

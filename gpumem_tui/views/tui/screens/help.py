@@ -46,6 +46,7 @@ def help_lines(state: RunState | None, actions: Sequence["Action"], *, ascii: bo
         ),
         (Span("   Its levels are the highs of each column, drawn from zero; allocated has its", "dim"),),
         (Span("   low in its own colour, and what it swung to above that in a darker one.", "dim"),),
+        (Span("   “to 1.50 GiB” in its title: nearly empty, the card is drawn only so far.", "dim"),),
         (),
         (Span(" Phases", "strong"),),
         *((Span(f"     {word:<13}"), Span(meaning, "dim")) for word, meaning in present.PHASE_WORDS.items()),
