@@ -20,6 +20,8 @@ class Here(threading.local):
     """Within load or save: what they call in turn is part of them."""
     generating = 0
     """Within ``generate``: 1 before its first forward, 2 after it."""
+    checkpointing = False
+    """Within the forward of what reentrant checkpointing will run again: without gradients, but training."""
     stepping = False
     """Within the step of an engine, whose own optimizers are part of it."""
     fixed: Optional[Model] = None

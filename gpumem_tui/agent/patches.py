@@ -102,13 +102,18 @@ def _as_save(function: Callable[..., Any], phases: "Phases") -> Callable[..., An
 
 
 def recomputation(module: Any, phases: "Phases") -> None:
-    """The function within ``torch.utils.checkpoint`` that runs again what was checkpointed."""
+    """The function within ``torch.utils.checkpoint`` that runs again what was checkpointed.
+
+    And the one by which reentrant checkpointing runs it the first time.
+    """
     names = ("_checkpoint_without_reentrant_generator_impl", "_checkpoint_without_reentrant_generator")
     name = next(name for name in names if hasattr(module, name))  # since 2.14, and before
     enter, leave = phases.enter_recompute, phases.leave_module
     quiet = compiling(sys.modules["torch"])
     woven = weave(getattr(module, name), enter, leave, quiet, inner="recompute_fn", given="fn")
     setattr(module, name, woven)
+    first, begin, end = module.CheckpointFunction, phases.enter_checkpoint, phases.leave_checkpoint
+    first.forward = staticmethod(weave(first.forward, begin, end, quiet))
 
 
 def graphs(torch: Any, phases: "Phases") -> None:

@@ -106,6 +106,7 @@ class Phases:
         self.here.inside = False
         self.here.covered = False
         self.here.stepping = False
+        self.here.checkpointing = False
 
     def forget(self) -> None:
         """In a forked child: no span of the parent's is open here, and none is ours."""
@@ -199,7 +200,7 @@ class Phases:
             here.generating = 2
             return phase
         steps = self.steps
-        if not self.grad_enabled():
+        if not self.grad_enabled() and not here.checkpointing:
             # Teachers never train while others do; a model that trains is within its own step.
             teacher = steps.training and not module.training and not model.trained
             if steps.within or teacher:
@@ -231,6 +232,19 @@ class Phases:
             self.spans.end(span, error)
             if span.phase == "eval" and not self.steps.training:
                 self.on_step_end()
+
+    @contained("checkpoint")
+    def enter_checkpoint(self, context: Any) -> Optional[bool]:
+        """Where reentrant checkpointing runs something without gradients, of which they will be asked."""
+        if self.here.checkpointing or not any(context.needs_input_grad):
+            return NESTED
+        self.here.checkpointing = True
+        return True
+
+    @contained("checkpoint")
+    def leave_checkpoint(self, token: bool, error: Optional[BaseException]) -> None:
+        """At its end."""
+        self.here.checkpointing = False
 
     @contained("phase of a recomputation")
     def enter_recompute(self, function: Any) -> Optional[Span]:

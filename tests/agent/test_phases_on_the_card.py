@@ -312,6 +312,27 @@ def test_recomputation_under_checkpointing_is_told_from_the_forward(forks):
     assert {end.error for end in done.records(records.End)} == {None}
 
 
+def test_blocks_that_a_loop_checkpoints_with_reentry_train_and_are_no_evaluation(forks):
+    done = run(forks, """
+        from torch.utils.checkpoint import checkpoint
+        blocks = nn.ModuleList([Net(), Net()]).cuda()
+        optimizer = torch.optim.SGD(blocks.parameters(), lr=0.1)
+        for _ in range(2):
+            x = batch().requires_grad_()
+            for block in blocks: x = checkpoint(block, x, use_reentrant=True)
+            x.sum().backward(); optimizer.step(); optimizer.zero_grad()
+        blocks.eval()
+        with torch.no_grad(): checkpoint(blocks[0], batch(), use_reentrant=True)
+    """)  # fmt: skip
+    phases = [(phase, step) for phase, _, step in told(done) if phase != "load"]
+
+    assert phases == [
+        (phase, step)
+        for step in (1, 2)
+        for phase in ("forward", "forward", "backward", "recompute", "recompute", "optimizer")
+    ] + [("eval", 2)]
+
+
 def test_a_method_that_is_checkpointed_is_recomputed_as_one_by_the_name_of_its_module(forks):
     done = run(forks, """
         import functools
