@@ -14,7 +14,8 @@
 - ``run.foresight`` is what real cards would need, for each simulated device: ``{"index": n,
   "capacity_bytes": n, "point_bytes": n, "plans_bytes": n (cuDNN's plans within the point),
   "bound_bytes": n, "additions": [[what for, bytes], …],
-  "refused": requests that did not fit, "invented_reads": n}``; empty where the cards are real.
+  "refused": requests that did not fit, "invented_reads": values read that nothing had computed,
+  "invented_counts": those of them that say how much masks pick}``; empty where the cards are real.
 - ``run.moment`` says what the ledgers of an ended run show, ``run.moment_ns`` when that was.
 - ``phases`` are finished spans by process, phase, name, device and cold (the first span) or
   warm (all later ones): ``{"pid": n, "rank": n | null, "phase": text, "name": text,
