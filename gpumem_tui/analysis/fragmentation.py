@@ -111,5 +111,5 @@ def holes_for(pools: Sequence[Pool], segment_bytes: int, stream: int | None = No
         private_idle_bytes=sum(pool.idle_bytes for pool in private),
         other_streams_idle_bytes=sum(pool.idle_bytes for pool in alike) - idle,
         streams=len({pool.stream for pool in alike}),
-        expandable=any(pool.expandable for pool in serving),
+        expandable=any(pool.expandable for pool in alike),
     )

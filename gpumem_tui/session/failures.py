@@ -25,6 +25,7 @@ from gpumem_tui.session import echoes, endings, lost, outcomes, scenes, situatio
 from gpumem_tui.session.course import DeviceCourse, RankCourse
 from gpumem_tui.session.driver import DriverModel, GpuModel
 from gpumem_tui.session.echoes import Failed
+from gpumem_tui.session.kept import kept_since
 from gpumem_tui.session.life import KeeperModel
 from gpumem_tui.session.outside import Outside
 from gpumem_tui.session.picture import ordinal_on
@@ -243,6 +244,9 @@ class FailureBook:
         reading = scenes.reading_of(scene)
         book = scenes.ledger_of(scene, reading)
         facts = situations.situation_of(scene, reading, book)
+        if ordinal is not None:
+            kept = kept_since(failed, self._failed, scene.course, model, ordinal)
+            facts = msgspec.structs.replace(facts, kept=kept)
         if facts.kind is Kind.EXCEPTION:
             facts = msgspec.structs.replace(facts, caught_seconds=self._caught_before(failed))
         return FailureState(

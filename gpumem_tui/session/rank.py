@@ -1,6 +1,7 @@
 """What one process of the workload has said: identity, counters by device, spans, steps, words."""
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import deque
 
 from gpumem_tui import records
@@ -89,6 +90,15 @@ class RankDevice:
     def nearest(self, t_ns: int | None) -> tuple[int, int, int] | None:
         """The levels read closest to a moment; the last ones where no moment is given."""
         return self.recent.nearest(t_ns)
+
+    def least_between(self, since_ns: int, until_ns: int) -> int | None:
+        """The least allocated of the readings between two moments, without both; None where there is none."""
+        recent = self.recent.around((since_ns + until_ns) // 2, (until_ns - since_ns) // 2)
+        found = [allocated for t_ns, allocated, _ in recent if since_ns < t_ns < until_ns]
+        drawn = self.allocated.series()
+        first = bisect_right(drawn.since_ns, since_ns)
+        found += [drawn.low[at] for at in range(first, bisect_left(drawn.t_ns, until_ns))]
+        return min(found, default=None)
 
     def steady(self, t_ns: int, within_ns: int) -> bool:
         """Whether reserved memory was the same in every reading around a moment."""

@@ -19,7 +19,7 @@ from gpumem_tui.analysis.fragmentation import holes_for
 from gpumem_tui.analysis.ledger import DriverProcess, DriverReading, Ledger
 from gpumem_tui.analysis.optimizers import first_step_bytes
 from gpumem_tui.analysis.state import SEVERAL
-from gpumem_tui.records.failure import FailureRecord
+from gpumem_tui.records.failure import FailureRecord, Pool
 from gpumem_tui.session.course import AUTOMATIC
 from gpumem_tui.session.driver import DriverModel
 from gpumem_tui.session.outside import STEP_BYTES
@@ -233,9 +233,17 @@ def _holes(scene: Scene) -> Holes | None:
         elsewhere=_exact(holes.elsewhere_bytes, source),
         private=_exact(holes.private_idle_bytes, source),
         other_streams=_exact(holes.other_streams_idle_bytes, source),
+        captures=_private_pools(record.pools, shared=False),
+        made_pools=_private_pools(record.pools, shared=True),
         streams=holes.streams,
-        expandable=holes.expandable,
+        expandable=holes.expandable or bool(record.settings and record.settings.expandable_segments),
     )
+
+
+def _private_pools(pools: Sequence[Pool], *, shared: bool) -> int:
+    """With something idle: PyTorch numbers captures from the left, pools that were made from the right."""
+    idle = {p.pool for p in pools if p.pool.startswith("private ") and p.idle_bytes}
+    return sum(name.startswith("private 0,") is shared for name in idle)
 
 
 def _trend(points: list[tuple[int, int]], unit: str) -> Trend | None:
@@ -275,8 +283,20 @@ def _training(scene: Scene) -> Training:
         largest_other=_amount(_largest_other(record), source),
         optimizer_state=_amount(kinds.get("optimizer state"), source),
         forecast=_amount(forecast, "parameters × what this optimizer keeps"),
+        for_each=any(frame.rpartition(" ")[2].startswith("_multi_tensor_") for frame in stack[-6:]),
+        live_other=_amount(kinds.get("other"), source),
+        largest_other_is=_kind_of_largest(record),
         makes_state=any(frame.rpartition(" ")[2] in STATE_MAKERS for frame in stack[-6:]),
     )
+
+
+def _kind_of_largest(record: FailureRecord | None) -> str | None:
+    """``uint8 [83886080]`` of the largest tensor that is no state."""
+    if record is None or record.parts is None:
+        return None
+    others = [each for each in record.parts.largest if each.kind == "other"]
+    largest = max(others, key=lambda each: each.size_bytes, default=None)
+    return f"{largest.dtype} {largest.shape}" if largest is not None else None
 
 
 def _largest_other(record: FailureRecord | None) -> int | None:

@@ -10,6 +10,7 @@ from gpumem_tui.analysis.findings import (
     Growth,
     Holes,
     Host,
+    Kept,
     Kind,
     Neighbour,
     Situation,
@@ -113,6 +114,14 @@ SINGLE = {
     "idle memory in private pools": (
         recorded(allocated=14, reserved=22.5, holes=holes(0.1, 0.5, private=8)),
         Verdict.PRIVATE_POOLS,
+    ),
+    "an attempt that failed and is still there": (
+        recorded(reserved=22, kept=Kept(gib(8), 12.0, "forward")),
+        Verdict.KEPT,
+    ),
+    "weights and copies of them": (
+        recorded(reserved=22, phase=None, training=Training(steps=0, parameters=gib(7))),
+        Verdict.LOAD,
     ),
     "growth per step": (recorded(reserved=22, trend=LEAK), Verdict.GROWTH),
     "an evaluation that keeps its outputs": (
@@ -307,6 +316,69 @@ def test_expandable_segments_are_proposed_only_where_they_can_help():
     assert any(
         "could not have helped" in e.says for e in diagnose(recorded(holes=holes(0.1, 0.5)))[0].evidence
     )
+
+
+def test_segments_that_expand_already_are_not_proposed_for_another_stream_s_idle_memory():
+    elsewhere = holes(0, 0, streams=8, expandable=True)
+    finding = diagnose(recorded(allocated=14, reserved=22.5, holes=elsewhere))[0]
+
+    assert finding.verdict is Verdict.FRAGMENTATION
+    assert "one stream" in finding.trial
+
+
+@pytest.mark.parametrize(
+    ("captures", "made", "trial"),
+    [
+        (5, 0, "one pool"),
+        (1, 0, "without graph capture"),
+        (0, 1, "no MemPool"),
+        (2, 1, "without graph capture"),
+    ],
+)
+def test_the_trial_for_private_pools_is_by_whose_they_are(captures, made, trial):
+    idle = msgspec.structs.replace(holes(0.1, 0.5, private=8), captures=captures, made_pools=made)
+    finding = diagnose(recorded(allocated=14, reserved=22.5, holes=idle))[0]
+
+    assert (finding.verdict, trial in finding.trial) == (Verdict.PRIVATE_POOLS, True)
+
+
+def test_a_request_of_many_cards_is_not_answered_with_half_a_batch():
+    finding = diagnose(recorded(requested=256, free=20, allocated=3, reserved=3.2, own=3.7))[0]
+
+    assert finding.verdict is Verdict.CAPACITY
+    assert "11 times smaller" in finding.trial
+
+
+def test_an_optimizer_that_steps_all_parameters_at_once_may_step_them_one_by_one():
+    stepping = recorded(reserved=22, phase="optimizer", training=Training(steps=3, for_each=True))
+
+    assert "foreach=False" in diagnose(stepping)[0].trial
+
+
+def test_an_evaluation_that_keeps_more_than_one_tensor_a_batch_keeps_a_graph():
+    kept = growing(9, 9, unit="batch")
+    small = Training(largest_other=gib(0.1), live_other=gib(9))
+    one = Training(largest_other=gib(0.9), live_other=gib(9))
+    graph = diagnose(recorded(reserved=22, phase="eval", eval_trend=kept, training=small))[0]
+    outputs = diagnose(recorded(reserved=22, phase="eval", eval_trend=kept, training=one))[0]
+
+    assert "inference_mode" in graph.trial
+    assert "outputs.cpu()" in outputs.trial
+
+
+def test_an_evaluation_that_gave_part_back_is_not_said_to_have_kept_more_than_there_is():
+    growth = growing(22, 46, unit="batch")
+    finding = diagnose(
+        recorded(requested=12, allocated=12, reserved=12.5, free=11, phase="eval", eval_trend=growth)
+    )[0]
+
+    assert "had more live at the end of each batch, by" in finding.headline
+
+
+def test_loading_after_work_had_begun_is_not_said_to_be_before_any_step():
+    again = recorded(reserved=22, phase="load", training=Training(steps=3, computed=True))
+
+    assert all("before any step" not in finding.headline for finding in diagnose(again))
 
 
 def test_pieces_of_a_twentieth_of_a_large_card_lead_where_they_are_twice_the_request():

@@ -15,8 +15,11 @@ from gpumem_tui.journal.rundir import RunDirectory
 from gpumem_tui.journal.runfile import RunFile
 from gpumem_tui.records import Reason
 from gpumem_tui.session import Recording
+from gpumem_tui.session.course import RankCourse
 from gpumem_tui.session.driver import DriverModel
+from gpumem_tui.session.echoes import Failed
 from gpumem_tui.session.failures import Context, FailureBook
+from gpumem_tui.session.kept import kept_since
 from gpumem_tui.session.rank import RankModel
 from gpumem_tui.session.recognition import Recognition
 from gpumem_tui.units import GIB, MIB
@@ -136,6 +139,28 @@ def test_a_program_that_ends_itself_minutes_later_has_gone_on(written):
     (failure,) = written.failures()
 
     assert failure.outcome is Outcome.CAUGHT
+
+
+@pytest.mark.parametrize(
+    ("phase", "live_after", "kept"),
+    [("forward", 6 * GIB, 4 * GIB), ("forward", 2 * GIB, None), ("optimizer", 6 * GIB, None)],
+)
+def test_what_a_caught_attempt_had_made_is_what_was_live_ever_since(phase, live_after, kept):
+    model, course, who = RankModel(100, 1), RankCourse(), (100, 1)
+    for record in (
+        records.Begin(START, 1, 1, None, 1, phase, "N", 1, [(0, 2 * GIB, 8 * GIB)]),
+        records.Sample(START + 2 * SECOND, 0, live_after, 8 * GIB),
+        records.Sample(START + 3 * SECOND, 0, 7 * GIB, 8 * GIB),
+        records.End(START + 3 * SECOND, 2, 1, "OutOfMemoryError", []),
+    ):
+        model.take(record)
+        course.take(record)
+    first, second = (
+        Failed(records.Failure(START + at * SECOND, 0, GIB, phase, 1, None), who) for at in (1, 4)
+    )
+    found = kept_since(second, [first, second], course, model, 0)
+
+    assert (found.kept.low_bytes if found is not None else None) == kept
 
 
 @pytest.mark.parametrize(

@@ -147,6 +147,12 @@ def test_a_request_is_served_by_its_own_size_class_only():
     assert holes_for(pools, 2 * MIB).largest_bytes == MIB
 
 
+def test_segments_that_expand_in_another_stream_are_on_for_all():
+    pools = pools_of([segment(40 * MIB, (19 * MIB, LIVE), (21 * MIB, IDLE), is_expandable=True, stream=7)])
+
+    assert holes_for(pools, 64 * MIB, 0).expandable
+
+
 def test_expandable_segments_give_back_whole_pages_only():
     (pool,) = pools_of(
         [

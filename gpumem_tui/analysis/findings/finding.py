@@ -30,6 +30,8 @@ class Verdict(str, Enum):
     SHARED_MEMORY = "shared memory"
     GROWTH = "growth per step"
     """What is live grows by about the same every step: something is kept."""
+    KEPT = "kept by a caught failure"
+    """What an attempt that failed had made is live after the program has caught its error."""
     RANKS_ON_ONE_CARD = "ranks on one card"
     STRAY_CONTEXTS = "stray contexts"
     """Ranks whose tensors are elsewhere hold a context on this card."""

@@ -7,7 +7,7 @@ from gpumem_tui.analysis.findings.holders import USUAL_OUTSIDE_BYTES
 from gpumem_tui.analysis.findings.phases import capacity_trial
 from gpumem_tui.analysis.findings.situation import Holes, Situation, Trend
 from gpumem_tui.analysis.findings.view import SIGNIFICANT, View, basis, significant, would_do
-from gpumem_tui.units import format_bytes
+from gpumem_tui.units import format_bytes, format_seconds
 
 LEAST_STEPS = 8
 """Of a training, from which on a slope is believed."""
@@ -51,6 +51,27 @@ def per_step(view: View) -> Claim | None:
     )
 
 
+def kept_by_a_failure(view: View) -> Claim | None:
+    """An attempt that failed and was caught, and whose memory is still live."""
+    s, kept = view.s, view.s.kept
+    if kept is None or not counts(kept.kept, s):
+        return None
+    before = format_seconds(kept.seconds)
+    return Claim(
+        Nature.CHANGED,
+        Finding(
+            Verdict.KEPT,
+            Strength.SUPPORTED,
+            f"{kept.kept.say()} that an attempt before had made are still live, {before} after it ran out of "
+            f"memory in {kept.phase} and was caught",
+            (*figure("live ever since", kept.kept), *basis(s), *short(s)),
+            check="whether this runs inside the except clause, or something refers to the exception: its "
+            "traceback keeps every frame and its tensors",
+            trial="go on after the except clause instead of in it, with no reference to the exception",
+        ),
+    )
+
+
 def per_batch(view: View) -> Claim | None:
     """An evaluation under way whose live memory grows with each batch; it may fail between two calls."""
     s, trend = view.s, view.s.eval_trend
@@ -64,8 +85,8 @@ def per_batch(view: View) -> Claim | None:
         Finding(
             Verdict.EVALUATION,
             Strength.SUPPORTED,
-            f"the evaluation kept {format_bytes(trend.slope_bytes)} a batch, {trend.grown.say()} over "
-            f"the last {trend.units} batches: {why}",
+            f"the evaluation {_kept(s, trend)} {format_bytes(trend.slope_bytes)} a batch, "
+            f"{trend.grown.say()} over the last {trend.units} batches: {why}",
             (
                 *_slope(trend),
                 *figure("KV cache", s.training.kv_cache),
@@ -77,6 +98,13 @@ def per_batch(view: View) -> Claim | None:
             trial=trial,
         ),
     )
+
+
+def _kept(s: Situation, trend: Trend) -> str:
+    """Where less is live than has come, part of it is given back between two batches."""
+    if s.allocated is not None and s.allocated.certainly_below(trend.grown):
+        return "had more live at the end of each batch, by"
+    return "kept"
 
 
 def _kept_by_evaluation(s: Situation, trend: Trend) -> tuple[str, str, str]:
@@ -92,6 +120,15 @@ def _kept_by_evaluation(s: Situation, trend: Trend) -> tuple[str, str, str]:
             "most of it is one tensor, an input that grows or one that is appended to",
             "the shape of the largest tensor, beside the inputs' shapes",
             "the same evaluation with inputs of one fixed size, and nothing else",
+        )
+    one = s.training.largest_other
+    found = s.training.live_other
+    if one is not None and _most_of(found, trend) and trend.slope_bytes >= 2 * one.high_bytes:
+        return (
+            f"more than one tensor a batch, the largest of them {one.say()}: with gradients on, a graph "
+            "keeps them all",
+            "whether torch.no_grad() or inference_mode() is on around the evaluation",
+            "the same evaluation under torch.inference_mode(), and nothing else",
         )
     return (
         "its outputs, or a cache, stay on the device",
@@ -226,12 +263,30 @@ def in_private_pools(view: View) -> Claim | None:
         Finding(
             Verdict.PRIVATE_POOLS,
             Strength.SUPPORTED,
-            f"{holes.private.say()} lie idle in private pools (graphs, MemPool), of no use to others",
+            f"{holes.private.say()} lie idle in {_private(holes)}, of no use to others",
             (*figure("idle in private pools", holes.private), *basis(s), *short(s)),
             check="the memory map, private pools: which graph or pool they belong to",
-            trial="run once without graph capture, and compare what is reserved",
+            trial=_without_private(holes),
         ),
     )
+
+
+def _private(holes: Holes) -> str:
+    """Whose the private pools are, by their numbers: captures and pools that are made are counted apart."""
+    if holes.captures and not holes.made_pools:
+        return f"the private pools of {holes.captures} graph capture{'s' if holes.captures != 1 else ''}"
+    if holes.made_pools and not holes.captures:
+        several = f"{holes.made_pools} pools" if holes.made_pools != 1 else "a pool"
+        return f"{several} made for it (MemPool, or graphs that share one)"
+    return "private pools (graphs, MemPool)"
+
+
+def _without_private(holes: Holes) -> str:
+    if holes.captures > 1 and not holes.made_pools:
+        return "all captures into one pool (torch.cuda.graph(g, pool=first.pool())), and nothing else"
+    if holes.made_pools and not holes.captures:
+        return "the same run without that pool (no MemPool, or no CUDA graphs), and nothing else"
+    return "run once without graph capture, and compare what is reserved"
 
 
 def too_little_in_pieces(s: Situation) -> tuple[Evidence, ...]:

@@ -3,7 +3,7 @@
 from gpumem_tui.analysis.findings.claims import Claim, Nature, short
 from gpumem_tui.analysis.findings.finding import Finding, Strength, Verdict, figure, word
 from gpumem_tui.analysis.findings.phases import capacity_trial
-from gpumem_tui.analysis.findings.view import View, basis
+from gpumem_tui.analysis.findings.view import View, basis, significant
 
 
 def first_optimizer_step(view: View) -> Claim | None:
@@ -42,7 +42,11 @@ def first_optimizer_step(view: View) -> Claim | None:
 def loading(view: View) -> Claim | None:
     """It failed before anything had run."""
     s, t = view.s, view.s.training
-    if s.phase != "load" or t.computed or t.steps:
+    if t.computed or t.steps:
+        return None
+    if s.phase is None:
+        return _copies(view)
+    if s.phase != "load":
         return None
     need = s.allocated + s.requested if s.allocated is not None and s.requested is not None else None
     so_far = f", {s.allocated.say()} loaded so far" if s.allocated is not None else ""
@@ -59,6 +63,33 @@ def loading(view: View) -> Claim | None:
                 *short(s),
             ),
             check="parameters × bytes per parameter beside what was loaded: twice that is a second copy",
+            trial=capacity_trial("load"),
+        ),
+    )
+
+
+def _copies(view: View) -> Claim | None:
+    """In no phase, and before any: weights, and what there is beside them."""
+    s, t = view.s, view.s.training
+    if s.allocated is None or t.parameters is None or not significant(t.parameters, s):
+        return None
+    rest = s.allocated - t.parameters
+    return Claim(
+        Nature.NEED,
+        Finding(
+            Verdict.LOAD,
+            Strength.SUPPORTED,
+            f"nothing has run yet, and {s.allocated.say()} are live: {t.parameters.say()} of parameters, and "
+            f"{rest.say()} beside them",
+            (
+                *word("no forward and no step has begun", "phases of the recording"),
+                *figure("parameters", t.parameters),
+                *figure("live tensors of no such kind", t.live_other),
+                *basis(s),
+                *short(s),
+            ),
+            check="the largest tensors: a checkpoint beside the model that took it, a master copy, "
+            "an average of the weights",
             trial=capacity_trial("load"),
         ),
     )

@@ -20,6 +20,19 @@ def capacity_trial(phase: str | None) -> str:
     return _TRIALS.get(phase or "", BATCH_TRIAL)
 
 
+def trial_of(s: Situation) -> str:
+    """The same, where one request alone may be more than the card, or an optimizer's temporaries are it."""
+    if s.requested is not None and s.total is not None and s.requested.low_bytes >= 2 * s.total.high_bytes:
+        times = -(-s.requested.low_bytes // s.total.high_bytes)
+        return (
+            f"look at that tensor's shape: the same run with its batch or length {times} times smaller, "
+            "and nothing else"
+        )
+    if s.phase == "optimizer" and s.training.for_each:
+        return "the same run with foreach=False in the optimizer, which takes one parameter at a time"
+    return capacity_trial(s.phase)
+
+
 def phase_findings(s: Situation) -> tuple[Finding, ...]:
     """Readings that the phase allows."""
     where = (
@@ -50,11 +63,13 @@ def phase_findings(s: Situation) -> tuple[Finding, ...]:
             ),
         )
     if s.phase == "load":
+        worked = s.training.computed or s.training.steps
+        when = " again, after work had begun" if worked else ", before any step"
         return (
             Finding(
                 Verdict.LOAD,
                 Strength.POSSIBLE,
-                "it failed while loading, before any step: weights, their precision and a second copy decide",
+                f"it failed while loading{when}: weights, their precision and a second copy decide",
                 told,
                 check="compare allocated with parameters × bytes per parameter: twice that is a second copy",
                 trial=_TRIALS["load"],

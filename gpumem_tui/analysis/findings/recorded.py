@@ -12,8 +12,8 @@ from gpumem_tui.analysis.findings import inside, needs, neighbours
 from gpumem_tui.analysis.findings.amounts import Amount
 from gpumem_tui.analysis.findings.claims import Claim, Nature, short
 from gpumem_tui.analysis.findings.finding import Evidence, Finding, Strength, Verdict, figure
-from gpumem_tui.analysis.findings.phases import capacity_trial
-from gpumem_tui.analysis.findings.situation import Situation
+from gpumem_tui.analysis.findings.phases import trial_of
+from gpumem_tui.analysis.findings.situation import Situation, Training
 from gpumem_tui.analysis.findings.view import View, basis, live_of, significant, view_of
 from gpumem_tui.units import format_bytes
 
@@ -25,6 +25,7 @@ CLAIMS = (
     neighbours.unlisted,
     inside.per_step,
     inside.per_batch,
+    inside.kept_by_a_failure,
     inside.outside_grew,
     inside.in_pieces,
     inside.in_other_streams,
@@ -38,6 +39,7 @@ CLAIMS = (
 OWN = (
     inside.per_step,
     inside.per_batch,
+    inside.kept_by_a_failure,
     inside.in_pieces,
     inside.in_other_streams,
     inside.larger_than_training,
@@ -132,12 +134,21 @@ def _capacity(view: View) -> Finding:
         *figure("parameters", t.parameters),
         *figure("gradients", t.gradients),
         *figure("optimizer state", t.optimizer_state),
+        *figure("live tensors of no such kind", t.live_other),
+        *_largest(t),
     )
     return msgspec.structs.replace(
         found,
         evidence=(*found.evidence, *short(s), *made_of, *inside.too_little_in_pieces(s), *inside.released(s)),
-        trial=capacity_trial(s.phase),
+        trial=trial_of(s),
     )
+
+
+def _largest(t: Training) -> tuple[Evidence, ...]:
+    """The largest tensor that is no state, where it is known what it is."""
+    if t.largest_other is None or t.largest_other_is is None:
+        return ()
+    return figure(f"largest of them, {t.largest_other_is},", t.largest_other)
 
 
 def _possible(claims: list[Claim]) -> tuple[Finding, ...]:

@@ -82,6 +82,20 @@ class Holes(msgspec.Struct, frozen=True):
     other_streams: Amount
     streams: int = 1
     expandable: bool = False
+    captures: int = 0
+    """Graph captures with private pools in which something lies idle."""
+    made_pools: int = 0
+    """Pools that were made by name: MemPool, or one that graphs share."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """What an attempt that failed and was caught had made, and what of it was live ever since."""
+
+    kept: Amount
+    """The least that was live since, beyond what there was when its phase began."""
+    seconds: float
+    """How long before it had failed."""
+    phase: str
 
 
 class Trend(msgspec.Struct, frozen=True):
@@ -122,6 +136,12 @@ class Training(msgspec.Struct, frozen=True):
     """Optimizer state that the first step makes, by the optimizer's own kind."""
     makes_state: bool = False
     """The stack is in the code that makes optimizer state."""
+    for_each: bool = False
+    """The stack is in the code that steps all parameters at once, with temporaries for all of them."""
+    live_other: Amount | None = None
+    """Live tensors that are no parameters, gradients, optimizer state or buffers."""
+    largest_other_is: str | None = None
+    """What the largest of them is: "uint8 [83886080]"."""
 
 
 class Lost(msgspec.Struct, frozen=True):
@@ -207,6 +227,7 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Why the driver's process list is missing."""
     free_elsewhere: int = 0
     """Devices of the node on which no rank of this run has memory."""
+    kept: Kept | None = None
     trend: Trend | None = None
     eval_trend: Trend | None = None
     training: Training = Training()
