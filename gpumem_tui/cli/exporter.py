@@ -4,11 +4,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpumem_tui.agent import wire
 from gpumem_tui.errors import BadInput, GpumemError, MissingRequirement
 from gpumem_tui.journal import rundir
 from gpumem_tui.session import Recording
-from gpumem_tui.session.life import is_alive
+from gpumem_tui.session.life import RunLife
 from gpumem_tui.views.export.metrics import METRICS, samples
 
 if TYPE_CHECKING:
@@ -48,9 +47,9 @@ class LiveRuns:
         """Their states of now; a run that has just ended is told once more, as ended."""
         for entry in rundir.list_runs():
             name, facts = entry.run.name, entry.facts
-            if facts is None or name in self._followed or facts.boot != wire.boot_id():
+            if facts is None or name in self._followed:
                 continue
-            if is_alive(facts.keeper_pid, facts.keeper_ticks):
+            if RunLife(facts, entry.run.journal).lives(facts.keeper_pid, facts.keeper_ticks):
                 self._followed[name] = Recording(entry.run)
         states = []
         for name, recording in list(self._followed.items()):
