@@ -7,6 +7,8 @@ import sys
 import pytest
 from product import COMMAND, wait_until
 
+from gpumem_tui.analysis.rankstate import Life
+
 pytestmark = pytest.mark.slow
 
 APART = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child", "--mount-proc"]
@@ -26,6 +28,7 @@ def contained(gpumem):
     words = ["run", "--anyway", "--batch", "--name", "inside", "--", sys.executable, "-c", waits]
     process = subprocess.Popen([*APART, *COMMAND, *words], env=gpumem.environment, cwd=gpumem.folder)
     gpumem.wait_for_run()
+    wait_until(lambda: gpumem.recording().read().facts.life is Life.RUNNING)
     yield process
     go.touch()
     process.wait(60)
