@@ -154,6 +154,14 @@ def phase_remarks(state: RunState) -> list[str]:
     return remarks
 
 
+def growing(state: RunState) -> str:
+    """Which phases steadily need or leave more, for a heading: ``eval grows``; empty where none does."""
+    names = {clean(row.phase): None for row in state.phases if row.end_growth_bytes or row.peak_growth_bytes}
+    if len(names) > 1:
+        return f"{len(names)} phases grow"
+    return "".join(f"{name} grows" for name in names)
+
+
 class SpreadView(msgspec.Struct, frozen=True):
     """One phase on several ranks: who needs most, who least; figures are in GiB."""
 

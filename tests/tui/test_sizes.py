@@ -63,6 +63,15 @@ async def test_the_footer_tells_of_help_as_long_as_there_is_room_for_a_word():
     assert told[3] == " 1 2 3 4 5 6 7 ? space q"
 
 
+async def test_arrows_are_words_in_an_ascii_footer_where_they_would_look_like_other_keys():
+    async with View(scripted.picture(60), ascii=True) as view:
+        await view.press("space")
+        held = view.screen.splitlines()[-1]
+
+    assert " left right end now " in held
+    assert not {"<", ">"} & {*held}
+
+
 async def test_the_footer_of_a_run_that_has_ended_offers_nothing_that_needs_it_alive():
     async with View(failing.failed(2), size=(120, 30)) as ended, View(scripted.picture(60)) as going:
         footers = []

@@ -413,3 +413,19 @@ async def test_a_heading_counts_the_columns_that_it_cannot_name():
 
     assert all("…" not in heading for heading in headings)
     assert " columns ─" in headings[1]
+
+
+async def test_a_heading_tells_of_a_phase_that_grows_also_while_its_row_is_out_of_view():
+    grown = [
+        scripted.phase(0, name, "Bert", False, end_growth_bytes=more, peak_growth_bytes=0, growth_spans=64)
+        for name, more in (("forward", 0), ("eval", 1 << 20), ("save", 1 << 20))
+    ]
+    headings = []
+    for rows in (grown[:1], grown[:2], grown):
+        async with View(scripted.with_phases(phases=tuple(rows))) as view:
+            await view.press("3")
+            headings.append(view.text("phasetable").splitlines()[0])
+
+    assert "grow" not in headings[0]
+    assert "phases; eval grows" in headings[1]
+    assert "phases; 2 phases grow" in headings[2]

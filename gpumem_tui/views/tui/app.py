@@ -184,7 +184,7 @@ class MonitorApp(Travel, Usage, Arranging, TerminalApp[AppResult]):
             self.footer.show_keys((), lead=(Span(f" {self.explained}"),))
             return
         over = self.latest is not None and self.latest.facts.over
-        self.footer.show_keys(hints(self.view_name, self.paused, over), self._status())
+        self.footer.show_keys(hints(self.view_name, self.paused, over, self.ascii), self._status())
 
     @property
     def _typing(self) -> Prompt | None:

@@ -146,7 +146,7 @@ _PLAIN = {"help": HELP, "pause": PAUSE}
 
 
 @lru_cache(maxsize=64)
-def hints(view_name: str, paused: bool, over: bool) -> tuple[Hint, ...]:
+def hints(view_name: str, paused: bool, over: bool, ascii: bool = False) -> tuple[Hint, ...]:
     """The keys that do something on a screen, of a run that goes on or is over."""
     tabs = {f"show('{place.name}')" for place in SCREENS}
     found = []
@@ -161,7 +161,8 @@ def hints(view_name: str, paused: bool, over: bool) -> tuple[Hint, ...]:
             word, plain = "close", 0
         here = action.action == f"show('{view_name}')"
         found.append(Hint(action.shown, word, action.action, here, tab, plain))
-    return (*found, *(_TRAVELLING if paused else ()))
+    found += _TRAVELLING if paused else ()
+    return tuple(hint._replace(key=hint.key.translate(_ARROWS)) for hint in found) if ascii else tuple(found)
 
 
 def bindings() -> list[Binding]:

@@ -7,7 +7,7 @@ from textual.containers import Container, Vertical
 
 from gpumem_tui.analysis.state import RunState
 from gpumem_tui.views import phasepanels
-from gpumem_tui.views.phases import ORDERS
+from gpumem_tui.views.phases import ORDERS, growing
 from gpumem_tui.views.tui.screens.arrange import WIDE, arrange_phases
 from gpumem_tui.views.tui.screens.view import RowsView
 from gpumem_tui.views.tui.widgets.chart import Chart
@@ -103,6 +103,8 @@ class Phases(RowsView, Container):
         order = self.monitor.phase_order
         table = phasepanels.phase_table(state, cells, order)
         title = TITLE if order == ORDERS[0] else f"{TITLE} by {order}"
+        told = growing(state)
+        title = f"{title}; {told}" if told else title
         self._table.title = phasepanels.titled(title, table.dropped, cells)
         self._table.show_drawn(lambda room: phasepanels.phase_table(state, room, order).rows, table.head)
         for panel, draw in (
