@@ -80,7 +80,8 @@ class Gpumem:
 
     def wait_for_run(self, seconds=20.0) -> rundir.RunDirectory:
         """The run that is being started, once it has its run.json and a keeper."""
-        wait_until(lambda: list(self.home.glob("runs/*/journal/keeper-*")), seconds)
+        for found in ("journal/keeper-*", "run.json"):
+            wait_until(lambda found=found: list(self.home.glob(f"runs/*/{found}")), seconds)
         return self.latest()
 
     def recording(self) -> Recording:

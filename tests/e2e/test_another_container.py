@@ -27,11 +27,13 @@ def contained(gpumem):
     waits = f"import os, time\nwhile not os.path.exists({str(go)!r}): time.sleep(0.05)"
     words = ["run", "--anyway", "--batch", "--name", "inside", "--", sys.executable, "-c", waits]
     process = subprocess.Popen([*APART, *COMMAND, *words], env=gpumem.environment, cwd=gpumem.folder)
-    gpumem.wait_for_run()
-    wait_until(lambda: gpumem.recording().read().facts.life is Life.RUNNING)
-    yield process
-    go.touch()
-    process.wait(60)
+    try:
+        gpumem.wait_for_run()
+        wait_until(lambda: gpumem.recording().read().facts.life is Life.RUNNING)
+        yield process
+    finally:
+        go.touch()
+        process.wait(60)
 
 
 def test_a_run_in_a_container_is_seen_to_go_on_and_to_end(gpumem, contained):
