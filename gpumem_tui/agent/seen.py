@@ -135,6 +135,8 @@ class Roots:
         return model
 
     def _find(self, module: Any) -> Optional[Tuple[Root, Any]]:
+        if module.__dict__.get("_is_replica"):  # of DataParallel, whose call is under way on another thread
+            return None
         owner, called, first = _first_parameter(module)
         if first is None:
             first = next(module.parameters(), None)  # in a way of its own: looked for at each call

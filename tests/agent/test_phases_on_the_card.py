@@ -354,6 +354,21 @@ def test_a_method_that_is_checkpointed_is_recomputed_as_one_by_the_name_of_its_m
     assert {end.error for end in done.records(records.End)} == {None}
 
 
+@pytest.mark.simcard(devices=["24GiB", "24GiB"])
+def test_replicas_of_data_parallel_are_part_of_its_call(simcard, agent_run):
+    run_alone(simcard, agent_run, """
+        model = nn.DataParallel(Net().cuda())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(batch(8)).sum().backward(); optimizer.step()
+        model.eval()
+        with torch.no_grad(): model(batch(8))
+    """)  # fmt: skip
+
+    assert [phase for phase, _, _ in told(agent_run) if phase != "load"] == [
+        "forward", "backward", "optimizer", "eval"
+    ]  # fmt: skip
+
+
 def test_what_entered_the_model_is_kept_with_counts(forks):
     done = run(forks, """
         model = Net().cuda()
