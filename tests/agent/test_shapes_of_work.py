@@ -231,7 +231,7 @@ def test_every_shape_is_told_as_a_person_would_tell_it(simcard, agent_run):
             label = f"{run.phase} {run.name}".rstrip()
             told[label] = told.get(label, 0) + run.count
         told = {label: count for label, count in told.items() if count}
-        assert told == (SHAPES[name] if name in SHAPES else {"eval Net": 400}), name
+        assert told == SHAPES.get(name, {"eval Net": 400}), name
         assert {end.error for end in agent_run.records(records.End, pids[name])} == {None}, name
 
     assert steps == STEPS
