@@ -20,7 +20,8 @@ Not real
     is read back is what a copy has put there, and 0 where PyTorch's reductions or
     elementwise kernels would have written since, or where no small copy has. But ``all()`` is
     true, so that checks of what is valid pass; and up to 32 integers that a copy has brought
-    are added up, and the longest is found: lengths, by which programs make tensors. Shapes
+    are added up or put in a row, and the longest is found: lengths, by which programs make
+    tensors. Shapes
     and branches that depend on computed values (``nonzero``, boolean masks, loops
     until convergence) go the way of zeros; ``invented_reads`` of the status counts
     them. Loops that wait for a true value never end without the setting ``true_every=16``;

@@ -128,10 +128,13 @@ def test_sizes_that_a_copy_has_brought_are_added_up_and_the_longest_is_found(sim
         assert pairs.sum().item() == 18
         assert (pairs[0] + 2).tolist() == [5, 11] and (pairs[0] - pairs[1]).tolist() == [-2, 8]
         assert (3 + pairs[1][1]).item() == 4 and sum(pairs[0]).item() == 12
+        assert torch.cat([pairs[0], pairs[1][:1]]).tolist() == [3, 9, 5]
+        assert torch.stack([pairs[0][1], pairs[1][0]]).sum().item() == 14
+        assert torch.cat([pairs[0][:1] * 2, pairs[1][1:]]).tolist() == [0, 1]  # no kernel multiplied it
         assert pairs[:, 0].sum().item() == 0                     # not one after the other: not computed
     """)
 
-    assert simcard.device().invented_reads == 1
+    assert simcard.device().invented_reads == 2
 
 
 def test_checks_of_whether_all_is_well_pass(simcard):

@@ -450,9 +450,10 @@ enum writes {
     SIZES_SUM, SIZES_MAX, SIZES_MIN, /* ... of 64-bit integers: lengths and sizes, by which programs make tensors */
     SIZES_ADD_SCALAR, SIZES_ADD, /* elements, as below, of 64-bit integers: {other, alpha}, or {alpha} */
     ELEMENTS,         /* PyTorch: (how many, function, {output, inputs...}, ...) */
+    ROW,              /* PyTorch's cat: (output, {inputs, offsets, sizes, numbers of elements}, ...) */
 };
 enum { KNOWN = 1 << 17 };
-static struct { const void *kernel; enum writes writes; } known[KNOWN];
+static struct { const void *kernel; enum writes writes; unsigned char element, inputs; } known[KNOWN];
 static unsigned known_count;
 
 static int starts(const char *text, const char *start) { return !strncmp(text, start, strlen(start)); }
@@ -471,7 +472,7 @@ static enum writes what_writes(const char *name) {
             return strstr(name, "WithCast") ? ELEMENTS
                  : strstr(name, "21CUDAFunctorOnSelf_addIlE") ? SIZES_ADD_SCALAR
                  : strstr(name, "15CUDAFunctor_addIlE") ? SIZES_ADD : ELEMENTS;
-        return NOTHING;
+        return strstr(name, "CatArrayBatchedCopy") ? ROW : NOTHING;
     }
     if (!strstr(name, "3cub")) return NOTHING;
     if (strstr(name, "DeviceReduceSingleTileKernel")) return COUNT_1; /* (in, out, ...) */
@@ -494,6 +495,11 @@ API void __cudaRegisterFunction(void **module, const char *kernel, char *device_
     unsigned at = place_of(kernel);
     if (!known[at].kernel) known_count++;
     known[at].writes = writes;
+    const char *element = writes == ROW && !strstr(name, "_vectorized") ? strstr(name, "OpaqueTypeILj") : NULL;
+    if (element) { /* of one dimension: for 64 inputs, or for 128 */
+        known[at].element = (unsigned char)atoi(element + strlen("OpaqueTypeILj"));
+        known[at].inputs = strstr(name, "jLi1ELi64ELi64E") ? 64 : strstr(name, "jLi1ELi128ELi1E") ? 128 : 0;
+    }
     __atomic_store_n(&known[at].kernel, kernel, __ATOMIC_RELEASE);
 }
 
@@ -550,12 +556,24 @@ static int added(enum writes writes, int count, const int64_t *with, void *const
     return 1;
 }
 
-static void note_output(const void *kernel, void **args) {
+/* Put in a row what copies have brought: sizes, and objects that ranks send each other. */
+static void put_in_a_row(char *output, const void *metadata, unsigned most, unsigned inputs, size_t element) {
+    enum { LARGEST = 1 << 20 };
+    const void *const *from = metadata;
+    const unsigned *offsets = (const unsigned *)(from + most), *counts = offsets + 2 * most;
+    sc_written(output, 256, SC_WRITTEN);
+    for (unsigned i = 0; i < inputs && i < most; i++)
+        if (counts[i] * element <= LARGEST && on_card(from[i]))
+            sc_copy(output + offsets[i] * element, from[i], counts[i] * element, NULL);
+}
+
+static void note_output(const void *kernel, void **args, unsigned rows) {
     unsigned at = place_of(kernel);
     void *const *data;
     if (!known[at].kernel || !args) return;
     switch (known[at].writes) {
     case NOTHING: return;
+    case ROW: put_in_a_row(*(char **)args[0], args[1], known[at].inputs, rows, known[at].element); return;
     case COUNT_1: sc_written(*(void **)args[1], 8, SC_COUNT); return;
     case COUNT_2: sc_written(*(void **)args[2], 8, SC_COUNT); return;
     case SIZES_SUM: case SIZES_MAX: case SIZES_MIN:
@@ -585,8 +603,8 @@ API cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shar
 API char __cudaInitModule(void **handle) { (void)handle; return 1; }
 API cudaError_t __cudaGetKernel(cudaKernel_t *k, const void *f) { *k = (cudaKernel_t)f; return cudaSuccess; }
 API cudaError_t cudaLaunchKernel(const void *f, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
-    (void)grid, (void)block, (void)shared;
-    note_output(f, args);
+    (void)block, (void)shared;
+    note_output(f, args, grid.y);
     return done(sc_launch(s, 1));
 }
 API cudaError_t __cudaLaunchKernel(cudaKernel_t k, dim3 grid, dim3 block, void **args, size_t shared, cudaStream_t s) {
@@ -597,7 +615,7 @@ API cudaError_t cudaLaunchCooperativeKernel(const void *f, dim3 grid, dim3 block
     return cudaLaunchKernel(f, grid, block, args, shared, s);
 }
 API cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t *config, const void *f, void **args) {
-    note_output(f, args);
+    note_output(f, args, config->gridDim.y);
     return done(sc_launch(config->stream, 1));
 }
 API cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *a, const void *f) {

@@ -521,8 +521,10 @@ static int kind_at(uintptr_t w) { return marks[w % MARKS] == w ? kinds[w % MARKS
 static int kind_of(const void *ptr, size_t size) {
     uintptr_t w = (uintptr_t)ptr / 4;
     int kind = kind_at(w);
-    while (++w <= ((uintptr_t)ptr + size - 1) / 4)
-        if (kind_at(w) != kind) return UNMARKED;
+    while (++w <= ((uintptr_t)ptr + size - 1) / 4) {
+        int other = kind_at(w);
+        if (other != kind) kind = kind >= WRITTEN || other >= WRITTEN ? WRITTEN : UNMARKED;
+    }
     return size == 1 && kind == COPIED ? UNMARKED : kind;
 }
 
