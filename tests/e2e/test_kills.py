@@ -68,7 +68,7 @@ class TestWorkload:
         assert [span.phase for span in rank.spans] == ["forward"]
         assert 0 <= inside_ns - rank.spans[0].since_ns < 50_000_000
         assert killed_ns - rank.spoke_ns < 200_000_000
-        assert rank.life is Life.LOST
+        assert (rank.life, rank.ending) == (Life.FAILED, "killed by SIGKILL")
 
     def test_its_last_edges_are_read_from_the_ring_where_the_sampler_was_too_late(self, looping):
         gpumem, process, pid, _, _ = looping

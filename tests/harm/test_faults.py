@@ -101,7 +101,9 @@ def test_killed_workers_are_recorded_to_within_a_tick_of_their_death(killed):
     )
 
     assert (killed.exit_code, killed.said) == (7, b""), f"seed {SEED}"
-    assert all(rank.life is Life.LOST for rank in killed.state.ranks if rank.pid in killed.lives)
+    ends = {(rank.life, rank.ending) for rank in killed.state.ranks if rank.pid in killed.lives}
+    assert ends <= {(Life.FAILED, "killed by SIGKILL"), (Life.LOST, None)}  # LOST: nobody saw how it ended
+    assert ends
     assert max(lost_ns) <= TICK_NS, f"seed {SEED}"
 
 
