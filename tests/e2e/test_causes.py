@@ -236,6 +236,23 @@ CASES = {
         cards="4GiB,8GiB",
         says=("3 ranks of other cards",),
     ),
+    "an exception that is kept keeps what its attempt had made": Case(
+        """
+        model = nn.Sequential(*[nn.Linear(4096, 4096) for _ in range(8)]).cuda()
+        def attempt(rows): model(torch.empty(rows, 4096, device="cuda"))
+        kept = None
+        with gpumem_tui.phase("first try"):
+            try: attempt(131072)
+            except torch.OutOfMemoryError as error: kept = error
+        time.sleep(0.5)
+        attempt(65536)
+        """,
+        Verdict.KEPT,
+        "forward",
+        GIB,
+        says=("6.01 GiB that an attempt before had made are still live",),
+        cards="8GiB",
+    ),
     "a batch size is halved until it fits": Case(
         """
         model = nn.Linear(1024, 1024).cuda(); optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
