@@ -34,7 +34,11 @@ def describe(parser: argparse.ArgumentParser) -> None:
         help="a size that you mean to run, such as batch=4; stands beside the shapes really seen; repeatable",
     )
     add("--warmup", metavar="TEXT", help="what you call warm-up, as reports say it (default: first spans)")
-    add("--simulate", metavar="SIZE[,SIZE…]", help="run on simulated cards of this memory, e.g. 24GiB,24GiB")
+    add(
+        "--simulate",
+        metavar="SIZE[,SIZE…]",
+        help="run on simulated cards of this memory: 24GiB,40GiB or 8x24GiB",
+    )
     add("--kernel-us", type=float, metavar="N", help="microseconds a simulated kernel takes (default: none)")
     add(
         "--sim-set", action="append", default=[], metavar="NAME=VALUE", help="a setting of the simulated card"

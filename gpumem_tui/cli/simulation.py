@@ -1,5 +1,6 @@
 """``--simulate``: the simulated machine of one run."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from gpumem_tui.journal.runfile import Simulated
     from gpumem_tui.simcard import SimulatedMachine
 
+
+MOST = 16
+"""Cards of one simulated machine."""
+
+_SEVERAL = re.compile(r"\s*(\d{1,9})\s*[xX×]\s*(\S.*)")
+"""``2x24GiB``, and as screens write it: ``2 × 24 GiB``."""
 
 A100_BYTES = (40 << 30, 80 << 30)
 """Sizes that are taken for an A100, unless ``--sim-set compute_capability=…`` says otherwise."""
@@ -27,10 +34,14 @@ class Simulation:
 
     @staticmethod
     def of(sizes: str, kernel_us: float | None, settings: Sequence[str]) -> "Simulation":
-        """From ``24GiB,24GiB`` and NAME=VALUE words. Raises :class:`BadInput`."""
-        devices = tuple(parse_card(size, what="--simulate size") for size in sizes.split(","))
-        if len(devices) > 16:
-            raise BadInput(f"--simulate takes 1 to 16 cards, not {len(devices)}")
+        """From ``24GiB,24GiB`` or ``2x24GiB``, and NAME=VALUE words. Raises :class:`BadInput`."""
+        devices: list[int] = []
+        for word in sizes.split(","):
+            several = _SEVERAL.fullmatch(word)
+            number, size = (int(several[1]), several[2]) if several is not None else (1, word)
+            if not 1 <= len(devices) + number <= MOST:
+                raise BadInput(f"--simulate takes 1 to {MOST} cards, not {len(devices) + number}")
+            devices += [parse_card(size, what="--simulate size")] * number
         if kernel_us is not None and not 0 <= kernel_us <= 1e6:
             raise BadInput(f"--kernel-us {kernel_us:g} is out of range; take 0 to 1000000")
         pairs: dict[str, str] = {}
@@ -39,7 +50,7 @@ class Simulation:
             if not sign:
                 raise BadInput(f"--sim-set {word!r} is not of the form NAME=VALUE")
             pairs[name] = value
-        return Simulation(devices, kernel_us, pairs)
+        return Simulation(tuple(devices), kernel_us, pairs)
 
     def machine(self, command: Sequence[str], state: Path) -> "SimulatedMachine":
         """Build the libraries for the command's PyTorch (once), and make the machine.
