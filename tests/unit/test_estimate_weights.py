@@ -131,7 +131,7 @@ def test_a_fraction_of_a_bit_rounds_up_to_whole_bytes():
     ("request_", "says"),
     [
         (Request(), "nothing to estimate"),
-        (Request(bits=Fraction(16)), "--bits says nothing without --params"),
+        (Request(bits=Fraction(16)), "--bits says nothing without the number of parameters"),
         (Request(params=1, bits=Fraction(16), group_size=64), "--group-size says nothing"),
         (Request(params=1, scale_bits=Fraction(16)), "--scale-bits says nothing without --group-size"),
         (Request(params=1, kv_heads=8), "--kv-heads says nothing without --tokens"),
