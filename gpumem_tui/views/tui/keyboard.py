@@ -32,11 +32,11 @@ class Keyboard:
         """What these bytes tell."""
         text = self._held + self._decode(data)
         self._held = ESCAPE if text.endswith(ESCAPE) else ""
-        first, *rest = _ESCAPE_AND_KEY.split(text.removesuffix(ESCAPE))
-        if first:
-            yield from self._parser.feed(first)
-        for part in rest:
-            yield _escape()
+        parts = _ESCAPE_AND_KEY.split(text)
+        parts[-1] = parts[-1].removesuffix(ESCAPE)
+        for number, part in enumerate(parts):
+            if number:
+                yield _escape()
             if part:
                 yield from self._parser.feed(part)
         yield from self._parser.tick()
