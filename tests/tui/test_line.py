@@ -103,7 +103,7 @@ def test_a_key_shows_its_effect_soon_over_20_kb_a_second_and_300_ms(slow):
 
 @pytest.mark.slow
 def test_on_a_very_slow_line_pictures_become_rare_and_keys_still_answer(slow):
-    view = slow("--devices", "8", "--interval", "0.5", rate=600, trip_s=0.3, size=(80, 24))
+    view = slow("--devices", "8", "--interval", "0.5", rate=350, trip_s=0.3, size=(80, 24))
     view.started = time.monotonic() + 20  # more patience: its first picture takes as long as all others
     view.wait_for("slow line: a picture every 5 s")
     effect = view.effect_s(" ", "paused at")
