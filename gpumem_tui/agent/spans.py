@@ -133,10 +133,10 @@ class Spans:
         ``late_ns``: it began then, before there was any memory.
         """
         around = self._around.get()
-        while around and not around[-1].open:  # ended on another thread, or in another task
+        ring, of, thread, step = self.ring, next(self._ids), get_ident() & _LOW_BITS, self.step
+        while around and self._is_over(around[-1], thread):
             around = around[:-1]
         parent = around[-1].id if around else 0
-        ring, of, thread, step = self.ring, next(self._ids), get_ident() & _LOW_BITS, self.step
         number = ring.numbers.get((phase, name)) or ring.name(phase, name)
         span = Span(of, phase, name, number, parent, thread, step, users)
         at = self._now_ns() if late_ns is None else late_ns
@@ -153,11 +153,17 @@ class Spans:
         if not found:
             span.whole = not self._reading.active  # of a device that is in use, the peak is from before too
             ring.put(BEGIN, 0, number, NO_DEVICE, 0, of, parent, thread, step, at, *_NO_LEVELS, 0)
-        self._around.set((*around, span))
         if not users:
-            self._calls.spans.append(span)
+            self._calls.spans.append(span)  # first: an interrupt may come behind each of these lines
         self._open[of] = span
+        self._around.set((*around, span))
         return span
+
+    def _is_over(self, span: Span, thread: int) -> bool:
+        """Ended elsewhere; or a call of torch of this thread whose end an interrupt took."""
+        if not span.open:
+            return True
+        return not span.users and span.thread == thread and span not in self._calls.spans
 
     def end(self, span: Span, error: Optional[BaseException]) -> None:
         """End a span, and what torch's calls have left open within it."""
@@ -199,10 +205,11 @@ class Spans:
         self._around.set((*self._around.get(), span))
 
     def _close(self, span: Span, at: int, found: Found, error: int) -> None:
-        of = span.id
-        if self._open.pop(of, None) is None:
+        if not span.open:
             return
         span.open = False
+        of = span.id
+        self._open.pop(of, None)
         put, exact, more = self.ring.put, self._exact if span.whole else 0, len(found)
         for ordinal, (allocated, reserved, _, _) in found:
             more -= 1

@@ -55,6 +55,17 @@ def test_the_user_s_spans_of_tasks_that_take_turns_end_when_they_end(spans):
     assert spans.stack() == []
 
 
+def test_a_call_whose_end_an_interrupt_took_is_not_around_what_comes_later(spans, monkeypatch):
+    span = spans.begin("forward", "")
+    monkeypatch.setattr(spans, "_close", lambda *_: (_ for _ in ()).throw(TimeoutError()))
+    context = contextvars.copy_context()  # in which the span stays around
+    with pytest.raises(TimeoutError):
+        spans.end(span, None)
+    monkeypatch.undo()
+
+    assert context.run(spans.begin, "backward", "").parent == 0
+
+
 def test_a_span_that_ends_on_another_thread_ends(spans):
     span = spans.begin("rollout", "")
 
