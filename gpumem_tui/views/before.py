@@ -4,9 +4,13 @@ Owns which stretch of time that is, for the Failure screen and for reports. Noth
 came after the failure is looked at, and no reading is made up.
 """
 
+from bisect import bisect_right
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from gpumem_tui.analysis.failurestate import FailureState
+from gpumem_tui.analysis.rankstate import Series
 from gpumem_tui.analysis.state import SEVERAL, DeviceState, RunState
 from gpumem_tui.views.curves import Column, columns, driver_share_bytes, less
 from gpumem_tui.views.text import clean
@@ -46,10 +50,15 @@ def window(state: RunState, failure: FailureState, parts: int) -> Window:
 
 
 def device_of(state: RunState, failure: FailureState) -> DeviceState | None:
-    """The failure's device; None where it is not known."""
+    """The failure's device as it had been read by then; None where it is not known."""
     if failure.device is None or failure.device >= len(state.devices):
         return None
-    return state.devices[failure.device]
+    device, t_ns = state.devices[failure.device], failure.t_ns
+    curves = tuple(
+        replace(one, allocated=_by(one.allocated, t_ns), reserved=_by(one.reserved, t_ns))
+        for one in device.curves
+    )
+    return replace(device, curves=curves, driver_used=_by(device.driver_used, t_ns))
 
 
 def stretches(state: RunState, failure: FailureState, parts: int) -> list[Stretch]:
@@ -73,6 +82,14 @@ def stretches(state: RunState, failure: FailureState, parts: int) -> list[Stretc
         until_ns = since_ns + view.column_ns
         made.append(Stretch(since_ns, until_ns, _phases(state, failure, since_ns, until_ns), *levels))
     return made
+
+
+def _by(series: Series, t_ns: int) -> Series:
+    """The points that had ended: a folded one that goes on later has levels of later in it."""
+    stop = bisect_right(series.t_ns, t_ns)
+    return Series(
+        series.since_ns[:stop], series.t_ns[:stop], series.low[:stop], series.high[:stop], series.last[:stop]
+    )
 
 
 def _phases(state: RunState, failure: FailureState, since_ns: int, until_ns: int) -> tuple[str, ...]:

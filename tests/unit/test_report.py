@@ -268,6 +268,20 @@ def test_the_page_draws_them_up_to_the_failure():
     assert page.count('<svg class="chart"') == 1 + sum(bool(device.curves) for device in with_bands().devices)
 
 
+def test_a_folded_point_that_goes_on_after_the_failure_tells_nothing_of_before():
+    state = with_bands()
+    failure, device = state.failures[0], state.devices[0]
+    points = series((failure.t_ns - SECOND, 5 * GIB))
+    across = Series(
+        [*points.since_ns, failure.t_ns - 1], [*points.t_ns, failure.t_ns + SECOND],
+        [*points.low, GIB], [*points.high, 60 * GIB], [*points.last, 60 * GIB],
+    )  # fmt: skip
+    device = msgspec.structs.replace(device, driver_used=across)
+    parts = before.stretches(msgspec.structs.replace(state, devices=(device,)), failure, 15)
+
+    assert max(part.used[1] for part in parts if part.used) < 6 * GIB
+
+
 @given(after=st.lists(st.integers(0, 64 * GIB), max_size=20), parts=st.integers(1, 40))
 def test_whatever_came_after_a_failure_its_last_seconds_are_the_same(after, parts):
     state = with_bands()

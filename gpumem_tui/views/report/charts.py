@@ -1,6 +1,6 @@
 """What the charts of a report show: curves of one device, phase bands of its ranks, failures. No drawing."""
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 
 from msgspec.structs import replace
 
@@ -46,7 +46,7 @@ def _chart(device: DeviceState, state: RunState, only: tuple[int, int] | None = 
             Trace(f"allocated{who}", "allocated", curve.allocated),
         ]
     if only is not None:
-        traces = [replace(trace, series=_within(trace.series, *only)) for trace in traces]
+        traces = [replace(trace, series=_since(trace.series, only[0])) for trace in traces]
     traces = [trace for trace in traces if len(trace.series.t_ns)]
     if not traces:
         return None
@@ -78,11 +78,9 @@ def _chart(device: DeviceState, state: RunState, only: tuple[int, int] | None = 
     )
 
 
-def _within(series: Series, since_ns: int, until_ns: int) -> Series:
-    """The points that reach into a stretch."""
-    first = bisect_left(series.t_ns, since_ns)
-    stop = bisect_right(series.since_ns, until_ns)
-    kept = slice(first, max(first, stop))
+def _since(series: Series, since_ns: int) -> Series:
+    """The points that reach beyond a moment."""
+    kept = slice(bisect_left(series.t_ns, since_ns), None)
     return Series(
         series.since_ns[kept], series.t_ns[kept], series.low[kept], series.high[kept], series.last[kept]
     )
