@@ -105,8 +105,8 @@ CASES = {
         """,
         "none of them alone explains",
     ),
-    "a kill that no cgroup counted": Case("os.kill(os.getpid(), 9)", "", exits=-9, alone=True),
-    "a signal that nobody explains": Case("os.kill(os.getpid(), 15)", "", exits=-15, alone=True),
+    "a kill that no cgroup counted": Case("os.kill(os.getpid(), 9)", "who sent", exits=-9, alone=True),
+    "a signal that nobody explains": Case("os.kill(os.getpid(), 15)", "who sent", exits=-15, alone=True),
     "the driver says out of memory while most of the card is free": Case(
         "ask(); (torch.randn(64, 1024, device='cuda') * 2).sum().item(); torch.cuda.synchronize()",
         "free",
